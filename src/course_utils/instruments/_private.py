@@ -1,0 +1,112 @@
+"""The one place that touches JAX's private parts for counting launches and host syncs.
+
+It knows where JAX keeps its post-call hook and its array class on every supported version, and
+whether that was found here. It knows nothing of what is counted or why.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+
+JAX_FOLDER = os.path.dirname(jax.__file__)
+
+Launch = Callable[[Any, Any, Any], None]
+"""Called with the launched function object and the positional and keyword arguments it got."""
+
+
+def _hook_slot() -> tuple[Callable[[], Any], Callable[[Any], Any]] | None:
+    """Return (get, set) for this thread's post-call hook, or None where JAX has none.
+
+    The C++ call path runs the hook after each launch that it served from its cache.
+    """
+    try:
+        from jax._src import api  # noqa: PLC0415
+
+        state = getattr(api, "_post_hook_state", None)
+        if state is not None:
+            get = getattr(state, "get_local", None) or (lambda: None)
+            return get, state.set_local
+        from jax._src.lib import jax_jit  # noqa: PLC0415
+
+        local = jax_jit.thread_local_state()
+        local.post_hook  # noqa: B018  (probes that the attribute is there)
+    except (ImportError, AttributeError):
+        return None
+    return (lambda: local.post_hook), (lambda hook: setattr(local, "post_hook", hook))
+
+
+def _slow_path_class() -> type | None:
+    """Return the class whose call launches a program from Python, or None."""
+    try:
+        from jax._src.interpreters import pxla  # noqa: PLC0415
+
+        return pxla.ExecuteReplicated
+    except (ImportError, AttributeError):
+        return None
+
+
+def array_class() -> type:
+    """Return the concrete class of JAX arrays, whose methods wait for the device."""
+    return type(jax.numpy.zeros(()))
+
+
+@contextlib.contextmanager
+def watch_launches(on_fast: Launch, on_slow: Callable[[Any, Any], None]) -> Iterator[None]:
+    """Call back for each program launched by this thread.
+
+    Args:
+        on_fast: called after a launch by the C++ path, with `(function, args, kwargs)`.
+        on_slow: called before a launch by the Python path, with `(executable, args)`: the second
+            and later calls of a function with host callbacks, an ahead-of-time compiled program,
+            the first call of any function.
+
+    Raises:
+        LookupError: if this JAX has no such hook (see `can_watch_launches`).
+    """
+    slot, slow = _hook_slot(), _slow_path_class()
+    if slot is None or slow is None:
+        raise LookupError(f"jax {jax.__version__} has no launch hook in a known place")
+    get, put = slot
+    plain_call = slow.__call__
+
+    def call(self: Any, *args: Any) -> Any:
+        on_slow(self, args)
+        return plain_call(self, *args)
+
+    before = get()
+    slow.__call__ = call  # type: ignore[method-assign]
+    put(lambda fun, args, kwargs, out: on_fast(fun, args, kwargs))
+    try:
+        yield
+    finally:
+        put(before)
+        slow.__call__ = plain_call  # type: ignore[method-assign]
+
+
+def _probe() -> bool:
+    """Launch a known program twice and see whether the hook reports exactly one launch each."""
+    seen: list[str] = []
+    double = jax.jit(lambda x: x * 2)
+    x = jax.numpy.zeros(())
+    double(x)
+    try:
+        with watch_launches(lambda *_: seen.append("fast"), lambda *_: seen.append("slow")):
+            double(x)
+            double(x)
+    except LookupError:
+        return False
+    return seen == ["fast", "fast"]
+
+
+_can_watch: bool | None = None
+
+
+def can_watch_launches() -> bool:
+    """Whether the launch hook was found and reports a known program rightly (probed once)."""
+    global _can_watch  # noqa: PLW0603
+    if _can_watch is None:
+        _can_watch = _probe()
+    return _can_watch

@@ -1,0 +1,152 @@
+"""Which of several functions is faster, and by how much, on a machine that may be busy?
+
+Warm, synchronised and interleaved: every round calls all arms in turn, in alternating order, on the
+same fresh inputs, and the ratio of two arms is the ratio of their pooled minima. Of the statistics
+tried under load (see the book's measurement chapter), that one never decided wrongly. It knows
+nothing of thresholds: the caller's `settled` says when to stop.
+
+The clock and the wait are taken when this module is imported, so that a notebook that replaces
+`time.perf_counter` or `jax.block_until_ready` later does not change what is measured.
+"""
+
+import contextlib
+import gc
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from time import perf_counter as _clock
+from typing import Any
+
+from jax import block_until_ready as _wait
+
+_SAMPLE_SECONDS = 1e-3
+"""A sample repeats its call until it lasts about this long, so that the clock's grain is small."""
+_CALIBRATION_CALLS = 9
+_MAX_INNER = 64
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds per call of each arm, measured together.
+
+    Attributes:
+        rounds: for each arm, its rounds, each a tuple of samples in seconds per call.
+        inner: for each arm, how many calls one sample averages over.
+        seconds: how long measuring took, in seconds.
+    """
+
+    rounds: Mapping[str, tuple[tuple[float, ...], ...]]
+    inner: Mapping[str, int]
+    seconds: float
+
+    def best(self, arm: str) -> float:
+        """Return the arm's fastest sample, in seconds per call."""
+        return min(min(samples) for samples in self.rounds[arm])
+
+    def ratio(self, slow: str, fast: str) -> float:
+        """Return how many times faster `fast` is than `slow`: pooled min over pooled min."""
+        return self.best(slow) / self.best(fast)
+
+    def round_ratios(self, slow: str, fast: str) -> tuple[float, ...]:
+        """Return the same ratio for each round alone: how sure the pooled one is."""
+        return tuple(
+            min(a) / min(b) for a, b in zip(self.rounds[slow], self.rounds[fast], strict=True)
+        )
+
+    def median(self, arm: str) -> float:
+        """Return the arm's median sample, in seconds per call."""
+        return statistics.median(s for samples in self.rounds[arm] for s in samples)
+
+
+def time_call(call: Callable[[], Any]) -> float:
+    """Return the seconds of one call, its result waited for."""
+    start = _clock()
+    _wait(call())
+    return _clock() - start
+
+
+def interleave(
+    arms: Mapping[str, Callable[..., Any]],
+    fresh: Callable[[], tuple[Any, ...]],
+    *,
+    settled: Callable[[Timing], bool] = lambda _: False,
+    pairs: int = 10,
+    max_rounds: int = 4,
+    budget: float = 10.0,
+    keep: Callable[[str, tuple[Any, ...], Any], None] | None = None,
+) -> Timing:
+    """Time several functions against each other.
+
+    Args:
+        arms: the functions by name. Each is called as `arm(*fresh())`, warm.
+        fresh: makes the arguments of one call: new values, same shapes. Runs outside the timed
+            region; what it returns is waited for.
+        settled: looks at the timing after each round and says whether the answer is clear.
+        pairs: samples of each arm in a round.
+        max_rounds: rounds at most.
+        budget: seconds after which no further round starts.
+        keep: called outside the timed region with the arm's name, the arguments and the result of
+            the last call of each sample, so that timed results can be checked too.
+
+    Returns:
+        The samples of every finished round (at least one).
+    """
+    began = _clock()
+    inner = {name: _calibrate(arm, fresh) for name, arm in arms.items()}
+    rounds: dict[str, list[tuple[float, ...]]] = {name: [] for name in arms}
+    names = list(arms)
+    timing = Timing({}, inner, 0.0)
+    with _gc_paused():
+        for _ in range(max_rounds):
+            samples: dict[str, list[float]] = {name: [] for name in names}
+            for pair in range(pairs):
+                calls = [_ready(fresh()) for _ in range(max(inner.values()))]
+                for name in names if pair % 2 == 0 else reversed(names):
+                    seconds, result = _sample(arms[name], calls[: inner[name]])
+                    samples[name].append(seconds)
+                    if keep is not None:
+                        keep(name, calls[inner[name] - 1], result)
+            for name in names:
+                rounds[name].append(tuple(samples[name]))
+            frozen = {name: tuple(each) for name, each in rounds.items()}
+            timing = Timing(frozen, inner, _clock() - began)
+            if settled(timing) or timing.seconds > budget:
+                break
+    return timing
+
+
+def _sample(arm: Callable[..., Any], calls: list[tuple[Any, ...]]) -> tuple[float, Any]:
+    """Return seconds per call over `calls`, each result waited for, and the last result."""
+    result = None
+    start = _clock()
+    for args in calls:
+        result = _wait(arm(*args))
+    return (_clock() - start) / len(calls), result
+
+
+def _calibrate(arm: Callable[..., Any], fresh: Callable[[], tuple[Any, ...]]) -> int:
+    """Return how many calls make a sample of about a millisecond."""
+    fastest = float("inf")
+    for _ in range(_CALIBRATION_CALLS):
+        args = _ready(fresh())
+        fastest = min(fastest, time_call(lambda args=args: arm(*args)))
+        if fastest > _SAMPLE_SECONDS:
+            return 1
+    return max(1, min(_MAX_INNER, round(_SAMPLE_SECONDS / max(fastest, 1e-7))))
+
+
+def _ready(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    _wait(args)
+    return args
+
+
+@contextlib.contextmanager
+def _gc_paused() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
