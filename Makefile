@@ -1,0 +1,69 @@
+# The commands of the course. `make` alone lists them.
+# A new .venv is made with the first usable Python 3.11 to 3.13; PYTHON=path names another.
+
+.DEFAULT_GOAL := help
+.PHONY: help book test lab execute sync new-lab format pin clean clean-venv
+
+PY := .venv/bin/python
+VENV := .venv/.installed
+LAB ?= eager_crops
+NAME ?=
+NOTEBOOKS ?=
+STAGES ?=
+JUPYTER_FLAGS ?=
+PIN_FLAGS ?=
+
+help:
+	@echo "make book      build the HTML book and print where to open it"
+	@echo "make test      run everything that CI runs (STAGES=\"lint tests\" picks some)"
+	@echo "make lab       open JupyterLab on a lab (LAB=$(LAB))"
+	@echo
+	@echo "For authors:"
+	@echo "make sync      write the lab modules' code into the notebooks"
+	@echo "make execute   run the notebooks and store their outputs (NOTEBOOKS=\"path ...\" picks some)"
+	@echo "make new-lab   start a lab's notebook from the template (NAME=my_lab)"
+	@echo "make format    format the code and fix what lint can fix"
+	@echo "make pin       resolve constraints.txt anew for every Python (PIN_FLAGS=--keep: change little)"
+	@echo "make clean     remove what was built; clean-venv removes .venv too"
+
+$(VENV): constraints.txt pyproject.toml tools/venv.sh
+	@PYTHON="$(PYTHON)" tools/venv.sh
+
+book: $(VENV)
+	@$(PY) tools/stages.py book
+	@echo
+	@echo "The book is built. Open it in a browser: $(CURDIR)/_build/html/index.html"
+
+test: $(VENV)
+	@$(PY) tools/stages.py $(STAGES)
+
+lab: $(VENV)
+	@test -f "labs/$(LAB).ipynb" || { \
+		echo "There is no lab '$(LAB)'. The labs are:"; \
+		for notebook in labs/*.ipynb; do basename "$$notebook" .ipynb; done; \
+		exit 1; }
+	$(PY) -m jupyterlab $(JUPYTER_FLAGS) "labs/$(LAB).ipynb"
+
+execute: $(VENV)
+	@$(PY) tools/notebooks.py execute $(NOTEBOOKS)
+
+sync: $(VENV)
+	@$(PY) tools/notebooks.py sync
+
+new-lab: $(VENV)
+	@test -n "$(NAME)" || { echo "Name the lab: make new-lab NAME=my_lab"; exit 1; }
+	@$(PY) tools/notebooks.py new-lab "$(NAME)"
+
+format: $(VENV)
+	@$(PY) -m ruff check --fix --exit-zero --quiet .
+	@$(PY) -m ruff format .
+
+pin: $(VENV)
+	@$(PY) tools/pin.py $(PIN_FLAGS)
+
+clean:
+	rm -rf _build .pytest_cache .ruff_cache .hypothesis
+	find . -name .venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+clean-venv: clean
+	rm -rf .venv
