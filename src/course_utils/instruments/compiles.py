@@ -66,7 +66,7 @@ class CompileCounter:
         self._others = 0
 
     def _duration(self, event: str, seconds: float, fun_name: str | None) -> None:
-        name = _plain_name(fun_name)
+        name = plain_name(fun_name)
         if event == _TRACE:
             self._traces.append(name)
         elif event == _COMPILE:
@@ -88,7 +88,7 @@ _active: list[CompileCounter] = []
 _canaries = 0
 
 
-def _plain_name(fun_name: str | None) -> str:
+def plain_name(fun_name: str | None) -> str:
     """Return the function's own name: `jit(f)` and `jit_f` are both `f`."""
     name = re.sub(r"^(jit|pmap)\((.*)\)$", r"\2", fun_name or "?")
     return re.sub(r"^jit_", "", name)

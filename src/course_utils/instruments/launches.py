@@ -13,6 +13,7 @@ import glob
 import gzip
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ import jax
 
 from course_utils.instruments import _private
 from course_utils.instruments._frames import Line, Owner
+from course_utils.instruments.compiles import plain_name
+
+_STAGES = os.path.join(_private.JAX_FOLDER, "_src", "stages.py")
 
 
 class Kind(enum.StrEnum):
@@ -31,9 +35,17 @@ class Kind(enum.StrEnum):
     """One primitive or one `jnp` function, run outside any jit."""
     JIT = "jitted function"
     """A function that somebody jitted."""
-    OTHER = "other program"
-    """An ahead-of-time compiled program, a function with host callbacks, or an operation that a
-    transformation such as `vmap` runs eagerly: JAX does not say which."""
+    TRANSFORMED = "transformed operation"
+    """One function that a transformation such as `vmap` or `grad` runs eagerly, outside any jit."""
+    COMPILED = "compiled program"
+    """A program compiled ahead of time: `jit(f).lower(…).compile()`."""
+    SLOW = "call through Python"
+    """A first call, or a call of a jitted function with host callbacks."""
+
+    @property
+    def eager(self) -> bool:
+        """Whether this is work that runs outside any jit."""
+        return self in (Kind.EAGER, Kind.TRANSFORMED)
 
 
 @dataclass(frozen=True)
@@ -63,21 +75,21 @@ class Launches:
         """Return the number of launches of one kind."""
         return sum(launch.kind is kind for launch in self.launches)
 
-    def by_line(self, kind: Kind | None = None) -> list[tuple[Line, int]]:
+    @property
+    def eager(self) -> int:
+        """Number of launches of work outside any jit."""
+        return sum(launch.kind.eager for launch in self.launches)
+
+    def by_line(self, keep: Callable[[Launch], bool] = lambda _: True) -> list[tuple[Line, int]]:
         """Return the learner's lines with their launches, most launches first."""
         lines = collections.Counter(
-            launch.line
-            for launch in self.launches
-            if launch.line is not None and kind in (None, launch.kind)
+            each.line for each in self.launches if each.line is not None and keep(each)
         )
         return lines.most_common()
 
-    def by_name(self, kind: Kind | None = None) -> list[tuple[str, int]]:
+    def by_name(self, keep: Callable[[Launch], bool] = lambda _: True) -> list[tuple[str, int]]:
         """Return the launched programs' names with their launches, most launches first."""
-        names = collections.Counter(
-            launch.name for launch in self.launches if kind in (None, launch.kind)
-        )
-        return names.most_common()
+        return collections.Counter(each.name for each in self.launches if keep(each)).most_common()
 
 
 class LaunchCounter:
@@ -92,8 +104,8 @@ class LaunchCounter:
         self._launches.append(Launch(_kind(function), name, self._owner.line(3)))
 
     def _slow(self, executable: Any, _args: Any) -> None:
-        name = str(getattr(executable, "name", "?")).removeprefix("jit_")
-        self._launches.append(Launch(Kind.OTHER, name, self._owner.line(3)))
+        name = plain_name(str(getattr(executable, "name", "?")))
+        self._launches.append(Launch(Kind.SLOW, name, self._owner.line(3)))
 
     def __call__(self) -> Launches:
         """Return what was counted so far."""
@@ -104,7 +116,7 @@ def _kind(function: Any) -> Kind:
     """Tell an eager operation from a function that somebody jitted."""
     wrapped = getattr(function, "_fun", None)
     if wrapped is None:
-        return Kind.OTHER
+        return Kind.COMPILED if _called_from(_STAGES, depth=4) else Kind.TRANSFORMED
     if getattr(wrapped, "_apply_primitive", False):
         return Kind.EAGER
     code = getattr(getattr(wrapped, "func", wrapped), "__code__", None)
@@ -113,6 +125,18 @@ def _kind(function: Any) -> Kind:
     if code is not None and code.co_filename.startswith(_private.JAX_FOLDER + os.sep):
         return Kind.EAGER
     return Kind.JIT
+
+
+def _called_from(file: str, *, depth: int) -> bool:
+    """Whether one of the next few frames up, from `depth` on, runs code of that file."""
+    frame = sys._getframe(depth)
+    for _ in range(3):
+        if frame.f_code.co_filename == file:
+            return True
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+    return False
 
 
 @contextlib.contextmanager

@@ -29,11 +29,9 @@ _METHODS = (
     "__format__",
     "__index__",
     "__int__",
-    "__iter__",
     "__repr__",
     "__str__",
     "block_until_ready",
-    "copy_to_host_async",
     "item",
     "tolist",
 )
@@ -106,9 +104,7 @@ def _has_concrete_array(args: tuple[Any, ...]) -> bool:
 
 
 def _spelling(method: str) -> str:
-    """Return how a learner writes the call of a method: `float(x)`, `x.item()`, `for … in x`."""
-    if method == "__iter__":
-        return "for … in x"
+    """Return how a learner writes the call of a method: `float(x)`, `x.item()`."""
     plain = method.strip("_")
     return f"{plain}(x)" if method.startswith("__") else f"x.{plain}()"
 
