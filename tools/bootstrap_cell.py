@@ -1,8 +1,9 @@
 """The first code cell of every runnable page. `tools/notebooks.py sync` writes the region below.
 
-It runs where nothing of the course may be installed: it needs only the standard library and pip.
-It never installs from an address that was not stamped into it when the course was published.
+It runs where nothing of the course may be installed: until then it has only the standard library
+and pip. It installs from no address but the one stamped into it when the course was published.
 """
+# ruff: noqa: PLC0415  (JAX is imported only once it may have been installed)
 
 # region bootstrap
 # @title Setup: run this cell first. There is nothing to change in it.
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-COURSE_ADDRESS = ""  # what pip installs on Colab: written here when the course is published
+COURSE_ADDRESS = ""  # what pip installs on Colab; written here when the course is published
 
 
 def _importable(name: str) -> bool:
@@ -25,53 +26,53 @@ def _importable(name: str) -> bool:
 
 
 def _pip_install(what: str) -> None:
-    # A JAX that is already here stays as it is: on Colab it is the one that knows the GPU.
-    keep = [
-        f"{name}=={importlib.metadata.version(name)}\n"
-        for name in ("jax", "jaxlib")
-        if _importable(name)
-    ]
+    # A JAX that is already here stays as it is: on Colab it is the one that drives the GPU.
+    present = [name for name in ("jax", "jaxlib") if _importable(name)]
     with tempfile.TemporaryDirectory() as folder:
-        constraints = pathlib.Path(folder, "constraints.txt")
-        constraints.write_text("".join(keep))
+        keep = pathlib.Path(folder, "keep.txt")
+        keep.write_text("".join(f"{n}=={importlib.metadata.version(n)}\n" for n in present))
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.check_call([*pip, "--constraint", str(constraints), what])
+        subprocess.check_call([*pip, "--constraint", str(keep), what])
     importlib.invalidate_caches()
 
 
-ON_COLAB = _importable("google.colab")
-if not _importable("course_utils"):
+def _install_course(on_colab: bool) -> None:
     here = pathlib.Path.cwd()
-    clone = next((p for p in (here, *here.parents) if (p / "src/course_utils").is_dir()), None)
-    if clone is not None:
-        _pip_install(str(clone))
-    elif ON_COLAB and COURSE_ADDRESS:
-        _pip_install(COURSE_ADDRESS)
-    elif COURSE_ADDRESS:
+    for folder in (here, *here.parents):
+        if (folder / "src" / "course_utils").is_dir() and (folder / "pyproject.toml").is_file():
+            return _pip_install(str(folder))
+    if not COURSE_ADDRESS:
         raise RuntimeError(
-            "course_utils is not installed in this kernel's Python. Install it and run this cell again:\n"
-            f"    {sys.executable} -m pip install '{COURSE_ADDRESS}'"
-        )
-    else:
-        raise RuntimeError(
-            "course_utils is not installed, and this copy of the notebook does not know where to get it: "
-            "it was not published with an address.\n"
+            "course_utils is not installed, and this copy of the notebook does not say where to "
+            "get it: it was not published with an address.\n"
             "On your own machine: run `make lab` in a clone of the course.\n"
-            "On Colab: open the notebook with the button in the published book, or clone the course "
-            "into this runtime and open a notebook of the clone."
+            "On Colab: open the notebook with the button of the published book."
+        )
+    if not on_colab:
+        raise RuntimeError(
+            "course_utils is not installed in this kernel's Python. In a terminal:\n"
+            f"    {sys.executable} -m pip install '{COURSE_ADDRESS}'\n"
+            "Then run this cell again."
+        )
+    return _pip_install(COURSE_ADDRESS)
+
+
+def _set_up() -> None:
+    on_colab = _importable("google.colab")
+    if not _importable("course_utils"):
+        _install_course(on_colab)
+    import jax
+
+    for name in ("jax-jit-course", "jax", "equinox"):
+        print(name, importlib.metadata.version(name), end=", ")
+    device = jax.devices()[0]
+    print(f"Python {platform.python_version()}, on {device.device_kind} ({device.platform})")
+    if on_colab and device.platform == "cpu":
+        print(
+            "This Colab runtime has no GPU. Everything here works without one. To get one: "
+            "Runtime, Change runtime type, T4 GPU, Save; then run the notebook from the top."
         )
 
-import jax
 
-import course_utils  # noqa: F401
-
-device = jax.devices()[0]
-versions = {name: importlib.metadata.version(name) for name in ("jax-jit-course", "jax", "equinox")}
-print(", ".join(f"{name} {version}" for name, version in versions.items()))
-print(f"Python {platform.python_version()} on {device.device_kind} ({device.platform})")
-if ON_COLAB and device.platform == "cpu":
-    print(
-        "This Colab runtime has no GPU. Everything here works without one. To get one: Runtime, "
-        "Change runtime type, T4 GPU, Save; then run the notebook from the top."
-    )
+_set_up()
 # endregion

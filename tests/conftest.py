@@ -1,0 +1,22 @@
+"""Settings every test shares: the CPU, no silent broadcasting between ranks, timed tests alone."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+import pytest
+
+# An accidental (n,) against (n, 1) is an error. Strict dtype promotion would be welcome too, but
+# optax's bias correction and schedules need the implicit int32-to-float step that it forbids.
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuse to time anything while another worker may be using the machine."""
+    if item.get_closest_marker("timed") is not None and hasattr(item.config, "workerinput"):
+        pytest.fail(
+            "a timed test was started by pytest-xdist, beside other tests; "
+            "run the timed tests alone: pytest -m timed -n 0",
+            pytrace=False,
+        )
