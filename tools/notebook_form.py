@@ -123,8 +123,8 @@ def read(path: Path) -> NotebookNode:
     raw = json.loads(path.read_text(encoding="utf-8"))
     if raw.get("nbformat") != 4:
         raise ValueError(
-            f"{path}: expected a notebook of format 4, found {raw.get('nbformat')!r}; save it again "
-            "with a current JupyterLab."
+            f"{path}: expected a notebook of format 4, found {raw.get('nbformat')!r}; save it "
+            "again with a current JupyterLab."
         )
     raw["nbformat_minor"] = 5
     seen: set[str] = set()

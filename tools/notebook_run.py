@@ -10,6 +10,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import tempfile
 import time
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from notebook_form import Tree, code_digest, normalise, read, tags, write
 
 CELL_TIMEOUT_SECONDS = 300
 PACKAGES = ("jax", "jaxlib", "equinox")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 #: Asks a kernel that has imported JAX where it ran.
 _DEVICE_PROBE = """
 import sys as _sys
@@ -84,7 +86,8 @@ def run(notebook: NotebookNode, folder: Path, *, name: str) -> Run:
         client.execute(env=kernel_environment())
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         number = max(started, default=0) + 1
-        raise NotebookError(f"{name}: cell {number} did not run:\n{error}") from error
+        plain = _COLOUR.sub("", str(error)).strip()
+        raise NotebookError(f"{name}: cell {number} did not run:\n{plain}") from error
     fresh.cells.pop()
     for cell in fresh.cells:
         if "skip-execution" in tags(cell):
