@@ -369,10 +369,16 @@ def test_a_function_identity_says_where_both_stand():
             Change("threshold", "static value", "1", "2"),
         ),
         (
+            {"static_argnums": 2},
+            call(ones(4), ones(4), 1),
+            call(ones(4), ones(4), 1.0),
+            Change("threshold", "static value", "1", "1.0"),
+        ),
+        (
             {"static_argnames": "threshold"},
             call(ones(4), threshold=1),
-            call(ones(4), threshold=1.0),
-            Change("threshold", "static value", "1", "1.0"),
+            call(ones(4), threshold=2),
+            Change("threshold", "static value", "1", "2"),
         ),
         (
             {"static_argnames": "threshold"},
