@@ -89,13 +89,17 @@ class Owner:
         code = frame.f_code
         return code in self._codes or code in self._inner or not _is_library(code.co_filename)
 
+    @staticmethod
+    def line_of(frame: FrameType, number: int) -> Line:
+        """Return a line of the code that a frame runs."""
+        file = frame.f_code.co_filename
+        return Line(file, number, linecache.getline(file, number).strip())
+
     def line(self, depth: int = 1) -> Line | None:
         """Return the learner's innermost running line, looking from `depth` frames up."""
         frame: FrameType | None = sys._getframe(depth)
         while frame is not None:
             if self.owns(frame):
-                code, number = frame.f_code, frame.f_lineno
-                text = linecache.getline(code.co_filename, number).strip()
-                return Line(code.co_filename, number, text)
+                return self.line_of(frame, frame.f_lineno)
             frame = frame.f_back
         return None

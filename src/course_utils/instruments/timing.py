@@ -14,10 +14,10 @@ import gc
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from time import perf_counter as _clock
+from time import perf_counter as clock
 from typing import Any
 
-from jax import block_until_ready as _wait
+from jax import block_until_ready as wait
 
 _SAMPLE_SECONDS = 1e-3
 """A sample repeats its call until it lasts about this long, so that the clock's grain is small."""
@@ -60,9 +60,9 @@ class Timing:
 
 def time_call(call: Callable[[], Any]) -> float:
     """Return the seconds of one call, its result waited for."""
-    start = _clock()
-    _wait(call())
-    return _clock() - start
+    start = clock()
+    wait(call())
+    return clock() - start
 
 
 def interleave(
@@ -91,7 +91,7 @@ def interleave(
     Returns:
         The samples of every finished round (at least one).
     """
-    began = _clock()
+    began = clock()
     inner = {name: _calibrate(arm, fresh) for name, arm in arms.items()}
     rounds: dict[str, list[tuple[float, ...]]] = {name: [] for name in arms}
     names = list(arms)
@@ -109,7 +109,7 @@ def interleave(
             for name in names:
                 rounds[name].append(tuple(samples[name]))
             frozen = {name: tuple(each) for name, each in rounds.items()}
-            timing = Timing(frozen, inner, _clock() - began)
+            timing = Timing(frozen, inner, clock() - began)
             if settled(timing) or timing.seconds > budget:
                 break
     return timing
@@ -118,10 +118,10 @@ def interleave(
 def _sample(arm: Callable[..., Any], calls: list[tuple[Any, ...]]) -> tuple[float, Any]:
     """Return seconds per call over `calls`, each result waited for, and the last result."""
     result = None
-    start = _clock()
+    start = clock()
     for args in calls:
-        result = _wait(arm(*args))
-    return (_clock() - start) / len(calls), result
+        result = wait(arm(*args))
+    return (clock() - start) / len(calls), result
 
 
 def _calibrate(arm: Callable[..., Any], fresh: Callable[[], tuple[Any, ...]]) -> int:
@@ -136,7 +136,7 @@ def _calibrate(arm: Callable[..., Any], fresh: Callable[[], tuple[Any, ...]]) ->
 
 
 def _ready(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    _wait(args)
+    wait(args)
     return args
 
 

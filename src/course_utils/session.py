@@ -1,0 +1,227 @@
+"""One grade in progress: runs the submission and the baselines, and remembers what was measured.
+
+Checks ask a session for measurements; each is made once, when it is first asked for. The session
+knows how to run a lab's functions; it does not know what is required of them.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from course_utils import guard
+from course_utils.checks import CLEAR, Errors, MetricWithin, TimedCheck
+from course_utils.instruments._frames import Owner
+from course_utils.instruments.compiles import Compiles, count_compiles
+from course_utils.instruments.launches import Launches, count_launches, launches_of
+from course_utils.instruments.parity import structure_difference
+from course_utils.instruments.syncs import Syncs, count_syncs
+from course_utils.instruments.timing import Timing, interleave, wait
+from course_utils.lab import Functions, Lab, Size
+
+_TIMING_SECONDS = 8.0
+"""No further timing round starts after this."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One call of the submission on fresh inputs, and what was counted meanwhile."""
+
+    args: tuple[Any, ...]
+    result: Any
+    compiles: Compiles
+    launches: Launches
+    syncs: Syncs
+
+
+class Session:
+    """A submission being graded.
+
+    Args:
+        lab: the lab.
+        functions: the submission, by entry point.
+        seed: where all fresh inputs come from.
+        stuck: tells the user that the submission hangs where it cannot be interrupted.
+    """
+
+    def __init__(
+        self, lab: Lab, functions: Functions, seed: int, stuck: Callable[[], None] | None = None
+    ) -> None:
+        self.lab = lab
+        self.functions = functions
+        self.seed = seed
+        self.owner = Owner(functions.values())
+        self._stuck = stuck
+        self._streams = 0
+
+    @functools.cached_property
+    def size(self) -> Size:
+        """The lab's size on this kind of device."""
+        return self.lab.sizes.get(jax.default_backend(), self.lab.sizes["cpu"])
+
+    @property
+    def items(self) -> int:
+        """Items of one pass."""
+        return self.size.items
+
+    @functools.cached_property
+    def setting(self) -> Any:
+        """What is made once per grade: models, fixed data."""
+        return self.lab.prepare(self.size.config, self.seed)
+
+    def fresh(self, items: int) -> tuple[Any, ...]:
+        """Return the arguments of one call, with values that no call has seen."""
+        self._streams += 1
+        rng = np.random.default_rng([self.seed, self._streams])
+        return wait(self.lab.arguments(self.size, self.setting, rng, items))
+
+    def run(self, call: Callable[[], Any], seconds: float | None = None) -> Any:
+        """Run the learner's code under guard; see `guard.run`."""
+        return guard.run(
+            call,
+            name=self.lab.entries[0].name,
+            owner=self.owner,
+            seconds=seconds or self.lab.time_limit,
+            stuck=self._stuck,
+        )
+
+    def _pass(self) -> Pass:
+        args = self.fresh(self.items)
+        before = guard.snapshot(args)
+        with (
+            count_compiles() as compiles,
+            count_launches(self.owner) as launches,
+            count_syncs(self.owner) as syncs,
+        ):
+            result = self.run(lambda: self.lab.call(self.functions, args))
+        guard.check_inputs(before, args, self.lab.entries[0].parameters)
+        return Pass(args, result, compiles(), launches(), syncs())
+
+    @functools.cached_property
+    def first(self) -> Pass:
+        """The first, cold pass; its result has the right structure.
+
+        Raises:
+            guard.SubmissionError: if the submission does not return a result of that structure.
+        """
+        first = self._pass()
+        difference = structure_difference(self.solve(first.args), first.result)
+        if difference is not None:
+            raise guard.SubmissionError(
+                "wrong structure",
+                f"`{self.lab.entries[0].name}` returned the wrong kind of result: "
+                + difference.sentence(),
+                "Return what the starter returns: the same structure, shapes and dtypes, as JAX "
+                "arrays.",
+            )
+        return first
+
+    @functools.cached_property
+    def again(self) -> Pass:
+        """The second, warm pass: new values of the same shapes."""
+        self.first  # noqa: B018
+        return self._pass()
+
+    @functools.cached_property
+    def passes(self) -> tuple[Pass, Pass]:
+        """Both passes."""
+        return self.first, self.again
+
+    def solve(self, args: tuple[Any, ...]) -> Any:
+        """Return the solution's result."""
+        return wait(self.lab.call(self.lab.solution, args))
+
+    @functools.cached_property
+    def _expected(self) -> tuple[Any, Any]:
+        return self.lab.oracle(*self.first.args), self.lab.oracle(*self.again.args)
+
+    @functools.cached_property
+    def _solved(self) -> tuple[Any, Any]:
+        return self.solve(self.first.args), self.solve(self.again.args)
+
+    def errors(self, metric: Callable[[Any, Any], float]) -> Errors:
+        """Return one metric's errors over both passes."""
+        first, again = self._expected
+        alike = [jax.tree.map(lambda leaf, v=v: np.full_like(leaf, v), again) for v in (0.0, 1.0)]
+        return Errors(
+            submission=max(
+                metric(e, p.result) for e, p in zip(self._expected, self.passes, strict=True)
+            ),
+            solution=max(metric(e, s) for e, s in zip(self._expected, self._solved, strict=True)),
+            stale=metric(first, self.again.result),
+            trivial=min(metric(again, each) for each in (first, *alike)),
+        )
+
+    @functools.cached_property
+    def baselines(self) -> dict[str, float]:
+        """Launches per item of the broken code and of the solution, by name."""
+        return {
+            name: self._warm_launches(functions) / self.size.timed_items
+            for name, functions in (("broken", self.lab.broken), ("solution", self.lab.solution))
+        }
+
+    def _warm_launches(self, functions: Functions) -> int:
+        wait(self.lab.call(functions, self.fresh(self.size.timed_items)))
+        args = self.fresh(self.size.timed_items)
+        return launches_of(lambda: wait(self.lab.call(functions, args))).count
+
+    @functools.cached_property
+    def timing(self) -> Timing:
+        """Broken, submission and solution, timed together on few items.
+
+        Raises:
+            guard.SubmissionError: if the submission fails while it is timed, compiles again, or
+                returns other results than when it is checked.
+        """
+        arms = {"broken": self.lab.broken, "yours": self.functions, "solution": self.lab.solution}
+        timed = {
+            name: lambda *args, functions=functions: self.lab.call(functions, args)
+            for name, functions in arms.items()
+        }
+        kept: list[tuple[tuple[Any, ...], Any]] = []
+
+        def keep(name: str, args: tuple[Any, ...], result: Any) -> None:
+            if name == "yours":
+                kept.append((args, result))
+
+        def measure() -> Timing:
+            for arm in timed.values():
+                for _ in range(2):
+                    wait(arm(*self.fresh(self.size.timed_items)))
+            return interleave(
+                timed,
+                lambda: self.fresh(self.size.timed_items),
+                settled=self._settled,
+                budget=_TIMING_SECONDS,
+                keep=keep,
+            )
+
+        timing = self.run(measure, seconds=self.lab.time_limit + 3 * _TIMING_SECONDS)
+        self._check_timed_results(kept)
+        return timing
+
+    def _settled(self, timing: Timing) -> bool:
+        return all(
+            check.clear(timing) for check in self.lab.checks if isinstance(check, TimedCheck)
+        )
+
+    def _check_timed_results(self, kept: Sequence[tuple[tuple[Any, ...], Any]]) -> None:
+        metrics = [check for check in self.lab.checks if isinstance(check, MetricWithin)]
+        for args, result in kept:
+            expected = self.solve(args)
+            difference = structure_difference(expected, result)
+            plain = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), expected)
+            wrong = difference is not None or any(
+                check.metric(plain, result) > CLEAR * check.allowed(self.errors(check.metric))
+                for check in metrics
+            )
+            if wrong:
+                raise guard.SubmissionError(
+                    "wrong while timed",
+                    "While the clock ran, your function returned another result than when it was "
+                    "checked.",
+                    "Compute every call from its own arguments.",
+                )
