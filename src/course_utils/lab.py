@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from course_utils import integrity
 from course_utils.findings import Finding
 
 Functions = Mapping[str, Callable[..., Any]]
@@ -122,6 +123,10 @@ class Lab:
     oracle: Callable[..., Any]
     checks: tuple[Check, ...]
     time_limit: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Keep what the grade relies on out of a notebook's reach."""
+        integrity.remember_lab(self, next(iter(self.broken.values())))
 
     def call(self, functions: Functions, args: tuple[Any, ...]) -> Any:
         """Run one pass of a submission: its first entry point on `args`."""
