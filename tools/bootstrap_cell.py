@@ -66,7 +66,7 @@ def _set_up() -> None:
     for name in ("jax-jit-course", "jax", "equinox"):
         print(name, importlib.metadata.version(name), end=", ")
     device = jax.devices()[0]
-    print(f"Python {platform.python_version()}, on {device.device_kind} ({device.platform})")
+    print(f"Python {platform.python_version()}, device {device.platform}: {device.device_kind}")
     if on_colab and device.platform == "cpu":
         print(
             "This Colab runtime has no GPU. Everything here works without one. To get one: "

@@ -109,7 +109,7 @@ def book() -> int:
     """The HTML book, from nothing, with every warning an error."""
     shutil.rmtree(ROOT / "_build", ignore_errors=True)
     program = Path(sys.executable).with_name("jupyter-book")
-    return _call(sys.executable, program, "build", ".", "-W", "-n", "--keep-going")
+    return _call(sys.executable, program, "build", ".", "-q", "-W", "-n", "--keep-going")
 
 
 STAGES = (
