@@ -5,7 +5,7 @@ tried without running anything. A check knows what to say about a result; it kno
 """
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -15,6 +15,7 @@ from course_utils.quantities import number, plural, quantity
 
 if TYPE_CHECKING:
     from course_utils.instruments.compiles import Compiles
+    from course_utils.instruments.retrace import Recompile
     from course_utils.instruments.syncs import Syncs
     from course_utils.instruments.timing import Timing
     from course_utils.session import Session
@@ -143,6 +144,46 @@ class Errors:
 
 
 @dataclass(frozen=True)
+class RecompilesAtMost:
+    """On the first pass each jitted function compiles once, not once per item.
+
+    Attributes:
+        limit: how many compiles of a function that has compiled already are allowed.
+        link: where the book explains it.
+    """
+
+    limit: int
+    link: Link
+    name: str = "recompiles on the first pass"
+    stage: Stage = Stage.COUNTS
+
+    def run(self, session: "Session") -> Finding:
+        """Take what the learner's own functions compiled again within the first pass."""
+        return self.judge(session.recompiles[0], session.items, session.lab.item)
+
+    def judge(self, recompiles: Sequence["Recompile"], items: int, item: str) -> Finding:
+        """Judge how often functions compiled again for items of one shape."""
+        finding = Finding(
+            self.name,
+            Verdict.PASS,
+            len(recompiles),
+            self.limit,
+            "at most",
+            "recompiles",
+            link=str(self.link),
+        )
+        if len(recompiles) <= self.limit:
+            return finding
+        return _with(
+            finding,
+            Verdict.FAIL,
+            f"{plural(items, item)} of one shape made functions of yours compile again "
+            f"{plural(len(recompiles), 'time')}. {_why(recompiles)}",
+            _retrace_hint(recompiles),
+        )
+
+
+@dataclass(frozen=True)
 class CompilesAtMost:
     """Nothing compiles again: a pass over new values of the same shapes compiles at most so often.
 
@@ -158,9 +199,13 @@ class CompilesAtMost:
 
     def run(self, session: "Session") -> Finding:
         """Take the compiles of the second pass."""
-        return self.judge(session.again.compiles, session.items, session.lab.item)
+        return self.judge(
+            session.again.compiles, session.recompiles[1], session.items, session.lab.item
+        )
 
-    def judge(self, compiles: "Compiles", items: int, item: str) -> Finding:
+    def judge(
+        self, compiles: "Compiles", recompiles: Sequence["Recompile"], items: int, item: str
+    ) -> Finding:
         """Judge the number of programs compiled for values of shapes already seen."""
         finding = Finding(
             self.name,
@@ -172,22 +217,51 @@ class CompilesAtMost:
             link=str(self.link),
         )
         if compiles.count <= self.limit:
-            return _with(
-                finding,
-                Verdict.PASS,
-                f"{plural(compiles.count, 'compile')} over {plural(items, item)} of shapes "
-                "already seen.",
-            )
-        names = _counted(_tally(compiles.names))
+            return finding
         return _with(
             finding,
             Verdict.FAIL,
             f"{plural(items, item)} of shapes already seen compiled "
-            f"{plural(compiles.count, 'program')} again ({names}), in "
-            f"{quantity(compiles.seconds, 's')}.",
-            "Something besides the arrays' values differs between calls: a function made anew "
-            "inside the call, a Python number as an argument, or a model rebuilt each time.",
+            f"{plural(compiles.count, 'program')} again ({_counted(_tally(compiles.names))}), in "
+            f"{quantity(compiles.seconds, 's')}. {_why(recompiles)}".rstrip(),
+            _retrace_hint(recompiles),
         )
+
+
+def _why(recompiles: Sequence["Recompile"]) -> str:
+    """Say why the first of several recompiles happened, and where."""
+    if not recompiles:
+        return ""
+    first = recompiles[0]
+    where = f" (called at {first.line})" if first.line is not None else ""
+    return f"{first.sentence()[0].upper()}{first.sentence()[1:]}{where}."
+
+
+_RETRACE_HINTS = {
+    "shape": "Give it one shape: pad to a few fixed sizes and mask what is padding.",
+    "dtype": "Give it one dtype: convert where the value is made.",
+    "weak type": "Make the value with an explicit dtype, e.g. `jnp.zeros(())` or "
+    "`jnp.asarray(0.0, jnp.float32)`, so that it is as strong as what comes out of the step.",
+    "static value": "A Python value is part of what is compiled: pass it as an array, "
+    "`jnp.asarray(value)`.",
+    "function identity": "The cache knows functions by identity: make the jitted function, and "
+    "every lambda or partial that goes into it, once, outside the call.",
+    "tree structure": "Pass the same structure each time: the same container types, keys and "
+    "static fields.",
+    "placement": "Put all arguments on the device the same way, once, with `jax.device_put`.",
+    "call spelling": "Call it the same way each time: by position or by name, defaults passed or "
+    "not.",
+}
+
+
+def _retrace_hint(recompiles: Sequence["Recompile"]) -> str:
+    kinds = [change.kind for each in recompiles for change in each.changes]
+    if kinds:
+        return _RETRACE_HINTS[kinds[0]]
+    return (
+        "Something besides the arrays' values differs between calls: a function made anew inside "
+        "the call, a Python number as an argument, or a model rebuilt each time."
+    )
 
 
 @dataclass(frozen=True)
@@ -197,8 +271,8 @@ class LaunchesAtMost:
     Attributes:
         limit: launches per item of a warm pass.
         link: where the book explains it.
-        hints: by what the launches are (`"eager"`, `"jit"`), a hint to use instead of the usual
-            one.
+        hints: by what is wrong (`"eager"`: nothing is compiled; `"parts"`: only parts are), a hint
+            to use instead of the usual one.
     """
 
     limit: float
@@ -229,36 +303,40 @@ class LaunchesAtMost:
             return _with(
                 finding,
                 Verdict.FAIL,
-                f"{number(each)} programs were launched per {item} (counted by the profiler).",
+                f"{number(each)} programs were launched per {item}, counted by the profiler.",
                 self.hints.get("eager", _EAGER_HINT),
             )
-        if launches.eager > launches.count / 2:
-            detail = _lines(launches, lambda launch: launch.kind.eager, items, item)
-            return _with(
-                finding,
-                Verdict.FAIL,
+        compiled = launches.count - launches.eager
+        parts = compiled / items > _FEW
+        causes = []
+        if launches.eager:
+            line = _lines(launches, lambda launch: launch.kind.eager, items, item)
+            causes.append(
                 f"{number(launches.eager / items)} of {number(each)} launches per {item} were "
-                f"single operations run outside any jit{detail}.",
-                self.hints.get("eager", _EAGER_HINT),
+                f"single operations run outside any jit{line}"
             )
-        jitted = launches.by_name(lambda launch: not launch.kind.eager)
-        names = _counted([(name, count / items) for name, count in jitted])
-        detail = _lines(launches, lambda launch: not launch.kind.eager, items, item)
-        return _with(
-            finding,
-            Verdict.FAIL,
-            f"{number((launches.count - launches.eager) / items)} of {number(each)} launches per "
-            f"{item} were calls of small compiled functions ({names}){detail}.",
-            self.hints.get("jit", _JIT_HINT),
-        )
+        if parts:
+            jitted = launches.by_name(lambda launch: not launch.kind.eager)
+            names = _counted([(name, count / items) for name, count in jitted])
+            causes.append(
+                f"compiled functions were called {number(compiled / items)} times per "
+                f"{item} ({names})"
+            )
+        cause = "; ".join(causes)
+        usual = _PARTS_HINT if parts else _EAGER_HINT
+        hint = self.hints.get("parts" if parts else "eager", usual)
+        return _with(finding, Verdict.FAIL, f"{cause[0].upper()}{cause[1:]}.", hint)
 
+
+_FEW = 2
+"""Calls of compiled functions per item up to which the work is not called cut in parts."""
 
 _EAGER_HINT = (
     "Put that whole computation into one function under `eqx.filter_jit` and call it there."
 )
-_JIT_HINT = (
-    "Each compiled part is still dispatched on its own, with eager operations between: jit the "
-    "function that calls them all, not its parts."
+_PARTS_HINT = (
+    "Only parts are compiled; each is dispatched on its own and what stands between them runs "
+    "operation by operation. Jit the one function that calls them all, not its parts."
 )
 
 
@@ -427,6 +505,7 @@ def _judge_ratio(finding: Finding, margin: float, cause: str, hint: str) -> Find
 
 
 def _with(finding: Finding, verdict: Verdict, cause: str, hint: str = "") -> Finding:
+    """Return the finding with its outcome, what is so and what to do."""
     return replace(finding, verdict=verdict, cause=cause, hint=hint)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from course_utils import guard, integrity, labs
+from course_utils import guard, integrity, labs, state
 from course_utils.checks import Stage
 from course_utils.findings import Comparison, Finding, Report, Verdict
 from course_utils.instruments.timing import clock
@@ -53,7 +53,34 @@ def grade(
         submission = _entries(spec, functions, named)
         seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
         with _progress(progress) as tell:
-            return _grade(spec, submission, seed, tell, replaced)
+            report = _grade(spec, submission, seed, tell, replaced, _show)
+    state.record(report)
+    return report
+
+
+def grade_lab(
+    lab: Lab,
+    functions: Functions,
+    *,
+    seed: int,
+    progress: Progress,
+    stuck: Callable[[Report], None],
+) -> Report:
+    """Grade functions against a lab, for a program that shows and keeps reports by itself.
+
+    Args:
+        lab: the lab itself.
+        functions: the submission, by entry point; one for each that the lab declares.
+        seed: where all fresh inputs come from.
+        progress: called with a line of text as each finding is known.
+        stuck: called from another thread, with the report so far, when the submission hangs where
+            Python cannot interrupt it. The grade goes on hanging.
+
+    Returns:
+        The report.
+    """
+    with integrity.restored() as replaced:
+        return _grade(lab, functions, seed, progress, replaced, stuck)
 
 
 def _entries(lab: Lab, functions: tuple[Any, ...], named: dict[str, Any]) -> Functions:
@@ -79,7 +106,12 @@ def _entries(lab: Lab, functions: tuple[Any, ...], named: dict[str, Any]) -> Fun
 
 
 def _grade(
-    lab: Lab, functions: Functions, seed: int, tell: Progress, replaced: tuple[str, ...]
+    lab: Lab,
+    functions: Functions,
+    seed: int,
+    tell: Progress,
+    replaced: tuple[str, ...],
+    stuck: Callable[[Report], None],
 ) -> Report:
     started = clock()
     findings: list[Finding] = []
@@ -112,7 +144,7 @@ def _grade(
             tuple(_skipped(check, "your function could not be called") for check in checks)
         )
 
-    session = Session(lab, functions, seed, stuck=lambda: _show(report((_stuck(lab),))))
+    session = Session(lab, functions, seed, stuck=lambda: stuck(report((_stuck(lab),))))
     try:
         session.passes  # noqa: B018
     except guard.SubmissionError as error:

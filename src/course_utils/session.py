@@ -14,10 +14,13 @@ import numpy as np
 
 from course_utils import guard
 from course_utils.checks import CLEAR, Errors, MetricWithin, TimedCheck
+from course_utils.instruments._caches import forget_compiled
 from course_utils.instruments._frames import Owner
 from course_utils.instruments.compiles import Compiles, count_compiles
+from course_utils.instruments.jit_calls import record_jit_calls
 from course_utils.instruments.launches import Launches, count_launches, launches_of
 from course_utils.instruments.parity import structure_difference
+from course_utils.instruments.retrace import Recompile
 from course_utils.instruments.syncs import Syncs, count_syncs
 from course_utils.instruments.timing import Timing, interleave, wait
 from course_utils.lab import Functions, Lab, Size
@@ -56,6 +59,8 @@ class Session:
         self.owner = Owner(functions.values())
         self._stuck = stuck
         self._streams = 0
+        self.recompiles: tuple[tuple[Recompile, ...], tuple[Recompile, ...]] = ((), ())
+        """What the learner's functions compiled more than once, on the first and second pass."""
 
     @functools.cached_property
     def size(self) -> Size:
@@ -88,6 +93,50 @@ class Session:
             stuck=self._stuck,
         )
 
+    @functools.cached_property
+    def passes(self) -> tuple[Pass, Pass]:
+        """A cold pass and a warm one, on new values of the same shapes; structures are right.
+
+        Raises:
+            guard.SubmissionError: if the submission does not return a result of that structure.
+        """
+        forget_compiled(self.owner)
+        with record_jit_calls(self.owner) as calls:
+            first = self._pass()
+            seen = len(calls().calls)
+            again = self._pass()
+        recompiles = calls().recompiles()
+        if again.compiles.count and not any(each.call >= seen for each in recompiles):
+            recompiles = calls().recompiles(library=True)
+        self.recompiles = (
+            tuple(each for each in recompiles if each.call < seen),
+            tuple(each for each in recompiles if each.call >= seen),
+        )
+        self._check_structure(first)
+        self._check_structure(again)
+        return first, again
+
+    def _check_structure(self, done: Pass) -> None:
+        difference = structure_difference(self.solve(done.args), done.result)
+        if difference is not None:
+            raise guard.SubmissionError(
+                "wrong structure",
+                f"`{self.lab.entries[0].name}` returned the wrong kind of result: "
+                + difference.sentence(),
+                "Return what the starter returns: the same structure, shapes and dtypes, as JAX "
+                "arrays.",
+            )
+
+    @property
+    def first(self) -> Pass:
+        """The first, cold pass."""
+        return self.passes[0]
+
+    @property
+    def again(self) -> Pass:
+        """The second, warm pass."""
+        return self.passes[1]
+
     def _pass(self) -> Pass:
         args = self.fresh(self.items)
         before = guard.snapshot(args)
@@ -99,36 +148,6 @@ class Session:
             result = self.run(lambda: self.lab.call(self.functions, args))
         guard.check_inputs(before, args, self.lab.entries[0].parameters)
         return Pass(args, result, compiles(), launches(), syncs())
-
-    @functools.cached_property
-    def first(self) -> Pass:
-        """The first, cold pass; its result has the right structure.
-
-        Raises:
-            guard.SubmissionError: if the submission does not return a result of that structure.
-        """
-        first = self._pass()
-        difference = structure_difference(self.solve(first.args), first.result)
-        if difference is not None:
-            raise guard.SubmissionError(
-                "wrong structure",
-                f"`{self.lab.entries[0].name}` returned the wrong kind of result: "
-                + difference.sentence(),
-                "Return what the starter returns: the same structure, shapes and dtypes, as JAX "
-                "arrays.",
-            )
-        return first
-
-    @functools.cached_property
-    def again(self) -> Pass:
-        """The second, warm pass: new values of the same shapes."""
-        self.first  # noqa: B018
-        return self._pass()
-
-    @functools.cached_property
-    def passes(self) -> tuple[Pass, Pass]:
-        """Both passes."""
-        return self.first, self.again
 
     def solve(self, args: tuple[Any, ...]) -> Any:
         """Return the solution's result."""
@@ -159,13 +178,13 @@ class Session:
     def baselines(self) -> dict[str, float]:
         """Launches per item of the broken code and of the solution, by name."""
         return {
-            name: self._warm_launches(functions) / self.size.timed_items
+            name: self._warm_launches(functions) / self.items
             for name, functions in (("broken", self.lab.broken), ("solution", self.lab.solution))
         }
 
     def _warm_launches(self, functions: Functions) -> int:
         wait(self.lab.call(functions, self.fresh(self.size.timed_items)))
-        args = self.fresh(self.size.timed_items)
+        args = self.fresh(self.items)
         return launches_of(lambda: wait(self.lab.call(functions, args))).count
 
     @functools.cached_property

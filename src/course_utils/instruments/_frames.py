@@ -86,7 +86,10 @@ class Owner:
 
     def owns(self, frame: FrameType) -> bool:
         """Whether this frame runs the learner's code."""
-        code = frame.f_code
+        return self.owns_code(frame.f_code)
+
+    def owns_code(self, code: CodeType) -> bool:
+        """Whether this is the learner's code."""
         return code in self._codes or code in self._inner or not _is_library(code.co_filename)
 
     @staticmethod

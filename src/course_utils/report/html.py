@@ -10,7 +10,7 @@ from html import escape
 from course_utils.findings import Comparison, Finding, Report, Verdict
 from course_utils.quantities import quantity
 from course_utils.report.scale import bars
-from course_utils.report.text import footer, headline, requirement
+from course_utils.report.text import footer, headline, requirement, split
 
 _TONES = {
     Verdict.PASS: "#1a8754",
@@ -25,7 +25,9 @@ _RULE = "border-top:1px solid rgba(128,128,128,.35)"
 def card(report: Report) -> str:
     """Return the report as HTML."""
     tone = _TONES[report.verdict]
-    body = "".join(map(_finding, report.findings))
+    shown, skipped = split(report)
+    body = "".join(map(_finding, shown))
+    body += "".join(_skipped(cause, checks) for cause, checks in skipped.items())
     figures = "".join(map(_comparison, report.comparisons))
     return (
         f'<div class="course-card" role="group" aria-label="Verdict: {report.verdict}" '
@@ -39,14 +41,24 @@ def card(report: Report) -> str:
     )
 
 
-def _finding(finding: Finding) -> str:
-    tone = _TONES[finding.verdict]
-    measured = requirement(finding)
-    badge = (
-        f'<span style="display:inline-block;min-width:5.6em;padding:0 .5em;border-radius:.25em;'
-        f"background:{tone};color:#fff;font-size:.8em;font-weight:600;text-align:center"
-        f'">{escape(str(finding.verdict))}</span>'
+def _badge(verdict: Verdict) -> str:
+    return (
+        '<span style="display:inline-block;min-width:5.6em;padding:0 .5em;border-radius:.25em;'
+        f"background:{_TONES[verdict]};color:#fff;font-size:.8em;font-weight:600;text-align:center"
+        f'">{escape(str(verdict))}</span>'
     )
+
+
+def _skipped(cause: str, checks: list[str]) -> str:
+    return (
+        f'<div style="{_RULE};margin-top:.5em;padding-top:.4em">{_badge(Verdict.NOT_CHECKED)} '
+        f"<b>{escape(', '.join(checks))}</b>. {_code(cause)}</div>"
+    )
+
+
+def _finding(finding: Finding) -> str:
+    measured = requirement(finding)
+    badge = _badge(finding.verdict)
     quiet = finding.verdict is Verdict.PASS and measured
     parts = [
         f'<div style="{_RULE};margin-top:.5em;padding-top:.4em">{badge} '

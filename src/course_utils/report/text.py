@@ -24,6 +24,20 @@ def headline(report: Report) -> str:
     return f"{verdict} {report.lab}{reason}"
 
 
+def split(report: Report) -> tuple[list[Finding], dict[str, list[str]]]:
+    """Return the findings to show one by one, and the names of those not checked, by reason.
+
+    One failure often leaves several checks undone for the same reason, which is said once.
+    """
+    shown, skipped = [], {}
+    for finding in report.findings:
+        if finding.verdict is Verdict.NOT_CHECKED and finding.measured is None:
+            skipped.setdefault(finding.cause, []).append(finding.check)
+        else:
+            shown.append(finding)
+    return shown, skipped
+
+
 def requirement(finding: Finding) -> str:
     """Return what was measured against what is required, e.g. `687 (at most 10) launches`."""
     if finding.measured is None or finding.required is None:
@@ -44,8 +58,11 @@ _SCALED = {"s", "bytes"}
 def card(report: Report) -> str:
     """Return the whole report as text."""
     lines = [*_wrap(headline(report), "", "     "), ""]
-    for finding in report.findings:
+    shown, skipped = split(report)
+    for finding in shown:
         lines += _finding(finding)
+    for cause, checks in skipped.items():
+        lines += _wrap(f"{', '.join(checks)}. {cause}", _MARKS[Verdict.NOT_CHECKED] + " ", "     ")
     for comparison in report.comparisons:
         lines += ["", *_comparison(comparison)]
     lines += ["", *_wrap(footer(report), "", "")]
