@@ -5,9 +5,13 @@ It knows nothing of JAX, labs or how a finding was measured, and nothing of how 
 
 import enum
 import json
+import math
+import numbers
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 SCHEMA = 1
 """Version of the JSON form. It rises when a field changes its meaning or goes away."""
@@ -139,16 +143,40 @@ class Report:
         return next((each for each in self.findings if each.verdict is verdict), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain dicts, lists, strings and numbers."""
-        plain = asdict(self)
-        plain["findings"] = [
-            {key: _plain(value) for key, value in each.items()} for each in plain["findings"]
-        ]
+        """Return the report as plain dicts, lists, strings and numbers, ready for JSON.
+
+        JSON has no number for what is infinite or not a number: those are the strings `"Infinity"`,
+        `"-Infinity"` and `"NaN"`.
+        """
+        plain = {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
         return {"schema": SCHEMA, "verdict": str(self.verdict), **plain}
 
     def to_json(self) -> str:
-        """Return the report as JSON: stable keys, sorted, one report per document."""
-        return json.dumps(self.to_dict(), indent=2, sort_keys=True, ensure_ascii=False)
+        """Return the report as JSON: the same keys in the same order, one report per document."""
+        return to_json(self.to_dict())
+
+    @classmethod
+    def from_dict(cls, plain: object) -> "Report":
+        """Return the report that `to_dict` made.
+
+        Raises:
+            ValueError: if this is not such a report, with what is wrong with it.
+        """
+        if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
+            got = plain.get("schema") if isinstance(plain, dict) else type(plain).__name__
+            raise ValueError(f"not a report of schema {SCHEMA}: got {got!r}")
+        try:
+            report = _report(plain)
+        except KeyError as error:
+            raise ValueError(f"not a report: it lacks {error}") from None
+        except ValueError as error:
+            raise ValueError(f"not a report: {error}") from None
+        if report.verdict != plain.get("verdict"):
+            raise ValueError(
+                f"not a report: its verdict {plain.get('verdict')!r} is not what its findings "
+                f"come to ({str(report.verdict)!r})"
+            )
+        return report
 
     @classmethod
     def from_json(cls, text: str) -> "Report":
@@ -159,28 +187,9 @@ class Report:
         """
         try:
             plain = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"not a report: not JSON ({error})") from None
-        if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
-            got = plain.get("schema") if isinstance(plain, dict) else type(plain).__name__
-            raise ValueError(f"not a report of schema {SCHEMA}: got {got!r}")
-        try:
-            report = cls(
-                **{
-                    name: plain[name]
-                    for name in ("lab", "seed", "versions", "device", "seconds", "subject")
-                },
-                findings=tuple(_finding(each) for each in plain["findings"]),
-                comparisons=tuple(Comparison(**each) for each in plain["comparisons"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not a report: {type(error).__name__}: {error}") from None
-        if report.verdict != plain.get("verdict"):
-            raise ValueError(
-                f"not a report: its verdict {plain.get('verdict')!r} is not what its findings "
-                f"come to ({str(report.verdict)!r})"
-            )
-        return report
+        return cls.from_dict(plain)
 
     def _repr_html_(self) -> str:
         from course_utils.report.html import card  # noqa: PLC0415
@@ -205,15 +214,109 @@ def overall(verdicts: Iterable[Verdict]) -> Verdict:
     return Verdict.PASS if Verdict.PASS in seen else Verdict.INCONCLUSIVE
 
 
+def to_json(plain: object) -> str:
+    """Return plain data as JSON that can always be written as UTF-8.
+
+    Raises:
+        ValueError: if a number in it is infinite or not a number.
+    """
+    text = json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)
+    # Half of a surrogate pair cannot be written as UTF-8; its escape is the same in JSON.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
 def _plain(value: Any) -> Any:
-    if isinstance(value, Verdict):
-        return str(value)
-    return list(value) if isinstance(value, tuple) else value
+    """Return the value with nothing in it but what JSON has."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):  # NumPy's numbers too
+        return int(value) if isinstance(value, numbers.Integral) else _plain_float(float(value))
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(each) for each in value]
+    if is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    return str(value) if isinstance(value, str) else value
 
 
-def _finding(plain: Mapping[str, Any]) -> Finding:
-    fields = dict(plain)
-    fields["verdict"] = Verdict(fields["verdict"])
-    fields["spread"] = None if fields["spread"] is None else tuple(fields["spread"])
-    fields["detail"] = tuple(fields["detail"])
-    return Finding(**fields)
+def _plain_float(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _report(plain: Mapping[str, Any]) -> Report:
+    return Report(
+        lab=_text(plain, "lab"),
+        findings=tuple(map(_finding, _list(plain, "findings"))),
+        comparisons=tuple(map(_comparison, _list(plain, "comparisons"))),
+        seed=_of(int, plain["seed"], "seed"),
+        versions={
+            name: _of(str, version, "versions")
+            for name, version in _of(dict, plain["versions"], "versions").items()
+        },
+        device=_text(plain, "device"),
+        seconds=_number(plain["seconds"], "seconds"),
+        subject=_text(plain, "subject"),
+    )
+
+
+def _finding(plain: object) -> Finding:
+    plain = _of(dict, plain, "findings")
+    texts = {
+        name: _text(plain, name) for name in ("check", "relation", "unit", "cause", "hint", "link")
+    }
+    measured, required = (
+        None if plain[name] is None else _number(plain[name], name)
+        for name in ("measured", "required")
+    )
+    spread = None
+    if plain["spread"] is not None:
+        ends = [_number(each, "spread") for each in _list(plain, "spread")]
+        if len(ends) != 2:
+            raise ValueError(f"'spread' must be two numbers, got {len(ends)}")
+        spread = (ends[0], ends[1])
+    return Finding(
+        verdict=Verdict(_text(plain, "verdict")),
+        measured=measured,
+        required=required,
+        spread=spread,
+        detail=tuple(_of(str, each, "detail") for each in _list(plain, "detail")),
+        **texts,
+    )
+
+
+def _comparison(plain: object) -> Comparison:
+    plain = _of(dict, plain, "comparisons")
+    values = _of(dict, plain["values"], "values")
+    return Comparison(
+        _text(plain, "quantity"),
+        _text(plain, "unit"),
+        {name: _number(each, "values") for name, each in values.items()},
+    )
+
+
+def _of(kind: type[_T], value: object, name: str) -> _T:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ValueError(f"{name!r} must hold a {kind.__name__}, got a {type(value).__name__}")
+    return value
+
+
+def _text(plain: Mapping[str, Any], name: str) -> str:
+    return _of(str, plain[name], name)
+
+
+def _list(plain: Mapping[str, Any], name: str) -> list[Any]:
+    return _of(list, plain[name], name)
+
+
+def _number(value: object, name: str) -> float:
+    if isinstance(value, str) and value in _NOT_FINITE:
+        return _NOT_FINITE[value]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name!r} must hold a number, got a {type(value).__name__}")
+    if isinstance(value, int) and abs(value) > 2**1000:
+        raise ValueError(f"{name!r} holds a number that is too large")
+    return value

@@ -53,7 +53,7 @@ def grade(
         submission = _entries(spec, functions, named)
         seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
         with _progress(progress) as tell:
-            report = _grade(spec, submission, seed, tell, replaced, _show)
+            report = _grade(spec, submission, seed, tell, replaced, stuck=_show)
     state.record(report)
     return report
 
@@ -80,7 +80,7 @@ def grade_lab(
         The report.
     """
     with integrity.restored() as replaced:
-        return _grade(lab, functions, seed, progress, replaced, stuck)
+        return _grade(lab, functions, seed, progress, replaced, stuck=stuck)
 
 
 def _entries(lab: Lab, functions: tuple[Any, ...], named: dict[str, Any]) -> Functions:
@@ -111,6 +111,7 @@ def _grade(
     seed: int,
     tell: Progress,
     replaced: tuple[str, ...],
+    *,
     stuck: Callable[[Report], None],
 ) -> Report:
     started = clock()
