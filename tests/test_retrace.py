@@ -332,7 +332,7 @@ def test_a_bound_method_of_one_object_stays_itself_in_filter_jit():
             id="partial",
         ),
         pytest.param(lambda: jax.jit(new_step()), lambda: jax.jit(new_step()), id="jitted"),
-        pytest.param(lambda: jax.nn.relu, lambda: jnp.tanh, id="another function"),
+        pytest.param(lambda: jax.nn.relu, lambda: jax.nn.gelu, id="another function"),
     ],
 )
 def test_a_function_in_a_module_is_named_by_its_field(before, after):
@@ -342,6 +342,13 @@ def test_a_function_in_a_module_is_named_by_its_field(before, after):
         call(net(activation=after())),
     )
     assert (change.path, change.kind, count) == ("state.activation", "function identity", 1)
+
+
+def test_a_function_of_jax_goes_by_its_name_alone():
+    before, after = (call_signature((net(activation=f),)) for f in (jax.nn.relu, jax.nn.gelu))
+    assert explain(before, after) == (
+        Change("args[0].activation", "function identity", "`relu`", "`gelu`"),
+    )
 
 
 def test_a_function_identity_says_where_both_stand():
@@ -390,6 +397,57 @@ def test_a_function_identity_says_where_both_stand():
 )
 def test_static_arguments_of_jax_jit(options, before, after, change):
     assert compare(jax.jit(new_step(), **options), before, after) == ((change,), 1)
+
+
+def test_what_differs_inside_a_static_field_is_named():
+    class Table(eqx.Module):
+        weight: jax.Array
+        options: Any = eqx.field(static=True)
+
+    def table(*options: Any) -> Table:
+        return Table(jnp.ones(4), options)
+
+    before, after = call(table("a", 1, jax.nn.relu)), call(table("a", 2, jax.nn.gelu))
+    changes, count = compare(eqx.filter_jit(new_step()), before, after)
+    assert [(each.path, each.kind) for each in changes] == [
+        ("state.options[1]", "static value"),
+        ("state.options[2]", "function identity"),
+    ]
+    assert count == 1
+
+
+def test_static_data_of_other_containers_is_named():
+    before, after = (jax.tree_util.Partial(new_step(), 1.0) for _ in range(2))
+    (change,), count = compare(eqx.filter_jit(new_step()), call(before), call(after))
+    assert (change.path, change.kind, count) == ("state.func", "function identity", 1)
+
+
+def test_a_filter_jit_function_as_an_argument_is_one_function():
+    inner = new_step()
+    same = call(ones(4), eqx.filter_jit(inner)), call(ones(4), eqx.filter_jit(inner))
+    assert compare(eqx.filter_jit(new_step()), *same) == ((), 0)
+    other = call(ones(4), eqx.filter_jit(new_step()))
+    (change,), count = compare(eqx.filter_jit(new_step()), same[0], other)
+    assert (change.path, change.kind, count) == ("x", "function identity", 1)
+
+
+def test_objects_that_refuse_to_be_looked_at_are_taken_in_stride():
+    class Stubborn:
+        def __eq__(self, other):
+            raise RuntimeError("no comparison")
+
+        def __hash__(self):
+            return 1
+
+        def __repr__(self):
+            raise RuntimeError("no text")
+
+    signature = call_signature((Stubborn(), np.array(["text"]), 2**70), function=step)
+    assert "a Stubborn" in str(signature.entries["state"])
+    assert explain(signature, signature) == ()
+    donated = ones(4)
+    donated.delete()
+    assert explain(call_signature((donated,)), call_signature((ones(4),))) == ()
 
 
 def test_rest_arguments_are_named_as_they_are_used():

@@ -75,7 +75,8 @@ class FunctionIdentity:
 
     Attributes:
         name: its name.
-        where: the file and line it is defined on, where Python knows.
+        where: the line and file it is defined on; empty inside JAX or Equinox and where Python
+            does not know.
         parts: numbers that no two live or dead objects share; a bound method has two (its object
             and its function), because Python makes a new method object at each access.
     """
@@ -93,7 +94,8 @@ class StaticValue:
         type: its type.
         text: its repr, shortened, without memory addresses.
         atom: the value itself where it is a plain number, string or the like.
-        items: its elements where it is a tuple, list or mapping.
+        items: its elements where it is a tuple, list or dictionary.
+        steps: how each element is reached, for example `[0]` or `['rate']`.
         reference: a weak reference where it is any other object.
         number: a number that no other object shares; None where Python cannot watch the object.
         hash: its hash, or None where it has none.
@@ -103,6 +105,7 @@ class StaticValue:
     text: str
     atom: Any = None
     items: "tuple[FunctionIdentity | StaticValue, ...] | None" = None
+    steps: tuple[str, ...] = ()
     reference: Callable[[], Any] | None = None
     number: int | None = None
     hash: int | None = None
@@ -117,7 +120,7 @@ class StaticValue:
         if self.items is not None and other.items is not None:
             return (
                 self.type is other.type
-                and len(self.items) == len(other.items)
+                and self.steps == other.steps
                 and all(
                     same_static(mine, theirs, strict=strict)
                     for mine, theirs in zip(self.items, other.items, strict=True)
@@ -336,6 +339,8 @@ class _Writer:
         self._walk(path, value)
 
     def _walk(self, path: str, value: Any) -> None:
+        if isinstance(value, _JIT_WRAPPER):
+            value = getattr(value, "__wrapped__", value)
         children, one_level = jax.tree_util.tree_flatten_with_path(
             value, is_leaf=lambda each: each is not value
         )
@@ -468,11 +473,14 @@ def _static(value: Any) -> FunctionIdentity | StaticValue:
         return _identity(value)
     if isinstance(value, _ATOMS):
         return StaticValue(type(value), _text(value), atom=value)
-    if isinstance(value, tuple | list):
-        return StaticValue(type(value), _text(value), items=tuple(map(_static, value)))
-    if isinstance(value, dict):
-        pairs = tuple(_static(pair) for pair in value.items())
-        return StaticValue(type(value), _text(value), items=pairs)
+    if isinstance(value, tuple | list | dict):
+        pairs = list(value.items() if isinstance(value, dict) else enumerate(value))
+        return StaticValue(
+            type(value),
+            _text(value),
+            items=tuple(_static(each) for _, each in pairs),
+            steps=tuple(f"[{_text(key)}]" for key, _ in pairs),
+        )
     try:
         reference, digest = weakref.ref(value), None
     except TypeError:
@@ -537,12 +545,14 @@ def function_name(function: Any) -> str:
 
 def _where(function: Any) -> str:
     code = getattr(innermost(function), "__code__", None)
-    if not isinstance(code, types.CodeType):
-        return ""
+    if not isinstance(code, types.CodeType) or _private_calls.is_library(code.co_filename):
+        return ""  # a line inside JAX tells a learner nothing
     return f"line {code.co_firstlineno} of {os.path.basename(code.co_filename)}"
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, type):
+        return value.__qualname__
     try:
         text = repr(value)
     except Exception:  # a learner's own `__repr__` may raise

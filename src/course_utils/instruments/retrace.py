@@ -171,12 +171,22 @@ def _compare(path: str, old: Entry | None, new: Entry | None, *, strict: bool) -
             if old.parts != new.parts:
                 changes = [_function_change(path, old, new)]
         case (StaticValue(), StaticValue()):
-            if not old.same(new, strict=strict):
-                changes = [Change(path, "static value", *_told_apart(old, new))]
+            changes = _static_changes(path, old, new, strict=strict)
         case _:
             is_tree = any(isinstance(each, Node | None) for each in (old, new))
             kind: Kind = "tree structure" if is_tree else "static value"
             changes = [Change(path, kind, _describe(old), _describe(new))]
+    return changes
+
+
+def _static_changes(path: str, old: StaticValue, new: StaticValue, *, strict: bool) -> list[Change]:
+    if old.same(new, strict=strict):
+        return []
+    if old.type is not new.type or not old.items or not new.items or old.steps != new.steps:
+        return [Change(path, "static value", *_told_apart(old, new))]
+    changes: list[Change] = []
+    for step, mine, theirs in zip(old.steps, old.items, new.items, strict=True):
+        changes += _compare(path + step, mine, theirs, strict=strict)
     return changes
 
 
