@@ -63,8 +63,8 @@ def _set_up() -> None:
         _install_course(on_colab)
     import jax
 
-    for name in ("jax-jit-course", "jax", "equinox"):
-        print(name, importlib.metadata.version(name), end=", ")
+    names = ("jax-jit-course", "jax", "equinox")
+    print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in names))
     device = jax.devices()[0]
     print(f"Python {platform.python_version()}, device {device.platform}: {device.device_kind}")
     if on_colab and device.platform == "cpu":
