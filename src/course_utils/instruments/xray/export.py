@@ -1,0 +1,220 @@
+"""Turns a Python function and its arguments into a program that another process can compile.
+
+Arrays, shape structs and the arrays inside Equinox modules become the program's arguments; all
+else stands still, as under `filter_jit`. Nothing is computed and nothing is compiled here.
+"""
+
+import contextlib
+import hashlib
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax import export
+
+from course_utils.instruments.xray.errors import XrayError, XrayUnavailable
+from course_utils.instruments.xray.sources import canonical_text
+
+_fresh = itertools.count()
+# JAX keeps traces of nested functions with the source lines of their first caller. A context that
+# is part of its cache key makes it trace anew, so that lines are those of this program.
+_trace_key = jax.make_user_context(None) if hasattr(jax, "make_user_context") else None
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program ready to be compiled elsewhere.
+
+    Attributes:
+        name: the function's name.
+        serialized: what `jax.export` wrote.
+        donated: numbers of the flat arguments whose memory may be taken over.
+        fingerprint: the same for the same program in any process, line numbers included.
+    """
+
+    name: str
+    serialized: bytes
+    donated: tuple[int, ...]
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class FlatFunction:
+    """A function of arrays only.
+
+    Attributes:
+        name: name of the function it stands for.
+        call: takes the dynamic leaves in order and returns the results' arrays as a list.
+        structs: shape and dtype of each.
+        donated: their numbers that are donated.
+    """
+
+    name: str
+    call: Any
+    structs: tuple[jax.ShapeDtypeStruct, ...]
+    donated: tuple[int, ...]
+
+
+def is_dynamic(leaf: Any) -> bool:
+    """Whether a leaf of the arguments becomes an argument of the program."""
+    return isinstance(leaf, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
+
+
+def flatten(fn: Any, args: Sequence[Any], donate: Iterable[int] = ()) -> FlatFunction:
+    """Express a call as a function of its arrays alone.
+
+    Args:
+        fn: plain, `jax.jit` or `filter_jit` function, or a callable Equinox module.
+        args: its positional arguments.
+        donate: positions in `args` whose arrays are donated, beside what `fn` donates by itself.
+
+    Raises:
+        TypeError: `fn` is not callable.
+        ValueError: a position in `donate` is not that of an argument.
+    """
+    if not callable(fn):
+        raise TypeError(
+            f"xray: the first argument is a {type(fn).__name__}; expected a function. Pass the "
+            "function itself and its arguments after it, not the result of a call."
+        )
+    positions = set(donate)
+    wrong = sorted(position for position in positions if position not in range(len(args)))
+    if wrong:
+        raise ValueError(
+            f"xray: `donate` names argument {wrong[0]}; expected positions from 0 to "
+            f"{len(args) - 1}. Count the arguments after the function."
+        )
+    leaves, tree = jax.tree.flatten((fn, tuple(args)))
+    owners = [-1] * len(jax.tree.leaves(fn))
+    for position, arg in enumerate(args):
+        owners += [position] * len(jax.tree.leaves(arg))
+    scalars_too, donated_leaves = _of_jit(fn, args, leaves)
+    dynamic = [
+        index
+        for index, leaf in enumerate(leaves)
+        if is_dynamic(leaf) or (scalars_too and isinstance(leaf, bool | int | float | complex))
+    ]
+    own = _donated_by_filter_jit(fn, owners) | donated_leaves
+    donated = tuple(
+        number for number, index in enumerate(dynamic) if owners[index] in positions or index in own
+    )
+
+    def call(*arrays: Any) -> list[Any]:
+        full = list(leaves)
+        for index, array in zip(dynamic, arrays, strict=True):
+            full[index] = array
+        inner, inner_args = jax.tree.unflatten(tree, full)
+        results = jax.tree.leaves(inner(*inner_args))
+        return [each for each in results if isinstance(each, jax.Array | np.ndarray | np.generic)]
+
+    structs = tuple(_struct(leaves[index]) for index in dynamic)
+    return FlatFunction(name_of(fn), call, structs, donated)
+
+
+def name_of(fn: Any) -> str:
+    """Return a function's name for people."""
+    for each in (fn, getattr(fn, "func", None), getattr(fn, "__wrapped__", None)):
+        name = getattr(each, "__name__", None)
+        if isinstance(name, str):
+            return name
+    return type(fn).__name__
+
+
+def _struct(leaf: Any) -> jax.ShapeDtypeStruct:
+    if isinstance(leaf, bool | int | float | complex):
+        leaf = jax.eval_shape(lambda: jax.numpy.asarray(leaf))
+    weak = bool(getattr(leaf, "weak_type", False))
+    return jax.ShapeDtypeStruct(
+        np.shape(leaf),
+        jax.dtypes.canonicalize_dtype(leaf.dtype)
+        if isinstance(leaf, np.ndarray | np.generic)
+        else leaf.dtype,
+        weak_type=weak,
+    )
+
+
+def _of_jit(fn: Any, args: Sequence[Any], leaves: Sequence[Any]) -> tuple[bool, set[int]]:
+    """Ask a `jax.jit` function which leaves it traces and which it donates.
+
+    Returns:
+        Whether it traces Python numbers too, and the numbers of the leaves it donates.
+    """
+    if not hasattr(fn, "trace") or not hasattr(fn, "lower") or not hasattr(fn, "clear_cache"):
+        return False, set()
+    infos = jax.tree.leaves(fn.trace(*args).args_info, is_leaf=lambda x: hasattr(x, "donated"))
+    arrays = [index for index, leaf in enumerate(leaves) if is_dynamic(leaf)]
+    numbers = [
+        index for index, leaf in enumerate(leaves) if isinstance(leaf, bool | int | float | complex)
+    ]
+    both = sorted(arrays + numbers)
+    scalars_too = bool(numbers) and len(infos) == len(both)
+    traced = both if scalars_too else arrays
+    if len(infos) != len(traced):  # some numbers are static and others not: match the arrays
+        shaped = [info for info in infos if info.shape or not numbers]
+        traced = [index for index in arrays if np.shape(leaves[index]) or not numbers]
+        infos = shaped if len(shaped) == len(traced) else []
+    return scalars_too, {index for index, info in zip(traced, infos, strict=False) if info.donated}
+
+
+def _donated_by_filter_jit(fn: Any, owners: Sequence[int]) -> set[int]:
+    """Return the leaves that an `eqx.filter_jit(donate=…)` function donates by itself."""
+    first, rest = getattr(fn, "donate_first", False), getattr(fn, "donate_rest", False)
+    return {index for index, owner in enumerate(owners) if (first if owner == 0 else rest)}
+
+
+_TARGET = re.compile(r'custom_call @([\w$.]+)|call_target_name = "([^"]+)"')
+
+
+def _export(flat: FlatFunction) -> export.Exported:
+    """Export for CUDA, with leave for each custom call: both sides are the same JAX version."""
+    allowed: set[str] = set()
+    jitted = jax.jit(flat.call)
+    while True:
+        checks = [export.DisabledSafetyCheck.custom_call(name) for name in sorted(allowed)]
+        try:
+            return export.export(jitted, platforms=["cuda"], disabled_checks=checks)(*flat.structs)
+        except ValueError as error:
+            if "compatibility guarantees" not in str(error):
+                raise
+            found = {first or second for first, second in _TARGET.findall(str(error))}
+            if found <= allowed:
+                raise
+            allowed |= found
+
+
+def export_program(flat: FlatFunction, *, locations: bool = True) -> Program:
+    """Export a function for CUDA.
+
+    Args:
+        flat: the function.
+        locations: whether the fingerprint covers source lines.
+
+    Raises:
+        XrayError: the function calls back to Python, or cannot be exported for another reason.
+    """
+    fresh = contextlib.nullcontext() if _trace_key is None else _trace_key(next(_fresh))
+    try:
+        with fresh:
+            exported = _export(flat)
+        serialized = bytes(exported.serialize())
+    except ImportError as error:
+        raise XrayUnavailable(
+            "X-rays need the package flatbuffers, which is missing here: run "
+            "`pip install flatbuffers`."
+        ) from error
+    except (NotImplementedError, ValueError) as error:
+        if "callback" in str(error):
+            raise XrayError(
+                f"{flat.name} calls back to Python while it runs (`jax.debug.print`, "
+                "`pure_callback` and the like), and such a program cannot leave this process. "
+                "Take the callback out and X-ray again."
+            ) from error
+        raise XrayError(f"{flat.name} cannot be exported: {error}") from error
+    text = canonical_text(exported.mlir_module(), locations=locations)
+    shapes = [f"{struct.dtype}{struct.shape}" for struct in flat.structs]
+    digest = hashlib.sha256("\n".join((text, *shapes, str(flat.donated))).encode()).hexdigest()
+    return Program(flat.name, serialized, flat.donated, digest)
