@@ -273,10 +273,12 @@ class LaunchesAtMost:
         link: where the book explains it.
         hints: by what is wrong (`"eager"`: nothing is compiled; `"parts"`: only parts are), a hint
             to use instead of the usual one.
+        parts_link: where the book explains why compiling parts is not enough.
     """
 
     limit: float
     link: Link
+    parts_link: Link | None = None
     hints: Mapping[str, str] = field(default_factory=dict)
     name: str = "launches"
     stage: Stage = Stage.COUNTS
@@ -325,6 +327,8 @@ class LaunchesAtMost:
         cause = "; ".join(causes)
         usual = _PARTS_HINT if parts else _EAGER_HINT
         hint = self.hints.get("parts" if parts else "eager", usual)
+        if parts and self.parts_link is not None:
+            finding = replace(finding, link=str(self.parts_link))
         return _with(finding, Verdict.FAIL, f"{cause[0].upper()}{cause[1:]}.", hint)
 
 

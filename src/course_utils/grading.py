@@ -23,7 +23,7 @@ Progress = Callable[[str], None]
 
 
 def grade(
-    lab: str,
+    lab: str | Lab,
     /,
     *functions: Any,
     seed: int | None = None,
@@ -33,7 +33,7 @@ def grade(
     """Grade a submission.
 
     Args:
-        lab: the lab's name.
+        lab: the lab's name, or a lab that is not in the list.
         *functions: the learner's functions, in the order that the lab declares them; or pass them
             by name: `grade("parity_gate", predict=…, accept=…)`.
         seed: makes the same inputs again as an earlier report with that seed; by default new ones.
@@ -49,7 +49,7 @@ def grade(
         TypeError: an entry point is missing, or one is given that the lab does not ask for.
     """
     with integrity.restored() as replaced:
-        spec = labs.get(lab)
+        spec = lab if isinstance(lab, Lab) else labs.get(lab)
         submission = _entries(spec, functions, named)
         seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
         with _progress(progress) as tell:

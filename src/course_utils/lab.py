@@ -104,7 +104,14 @@ class Lab:
         arguments: `(size, setting, rng, items) -> args` of one call, new values each time.
         oracle: `(*args) -> result` in high precision; what metrics compare with.
         checks: what is required, in any order; they run in order of trust.
-        time_limit: seconds that one call of the submission may take.
+        time_limit: seconds that one pass of the submission may take.
+        drive: `(functions, args) -> result`: runs one pass on the arguments; by default one call
+            of the first entry point. What it launches itself counts as the submission's, so it
+            should launch nothing: hand it batches in a list, not an array to cut up.
+        argument_names: the names of a pass's arguments, for messages; by default the first entry
+            point's parameters.
+        consumes: whether a submission may donate its arguments, as a training step does. Then
+            everybody gets copies of their own.
     """
 
     name: str
@@ -123,11 +130,16 @@ class Lab:
     oracle: Callable[..., Any]
     checks: tuple[Check, ...]
     time_limit: float = 60.0
+    drive: Callable[[Functions, tuple[Any, ...]], Any] | None = None
+    argument_names: tuple[str, ...] = ()
+    consumes: bool = False
 
     def __post_init__(self) -> None:
         """Keep what the grade relies on out of a notebook's reach."""
         integrity.remember_lab(self, next(iter(self.broken.values())))
 
     def call(self, functions: Functions, args: tuple[Any, ...]) -> Any:
-        """Run one pass of a submission: its first entry point on `args`."""
+        """Run one pass of a submission on `args`."""
+        if self.drive is not None:
+            return self.drive(functions, args)
         return functions[self.entries[0].name](*args)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 
@@ -27,6 +28,9 @@ from course_utils.lab import Functions, Lab, Size
 
 _TIMING_SECONDS = 8.0
 """No further timing round starts after this."""
+
+
+_baselines: dict[tuple[int, Size], dict[str, float]] = {}
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,17 @@ class Session:
         self._streams += 1
         rng = np.random.default_rng([self.seed, self._streams])
         return wait(self.lab.arguments(self.size, self.setting, rng, items))
+
+    def _own(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return arguments that the callee may donate, where the lab allows it."""
+        if not self.lab.consumes:
+            return args
+        copied = jax.tree.map(lambda leaf: leaf.copy() if eqx.is_array(leaf) else leaf, args)
+        return wait(copied)
+
+    @property
+    def _argument_names(self) -> tuple[str, ...]:
+        return self.lab.argument_names or self.lab.entries[0].parameters
 
     def run(self, call: Callable[[], Any], seconds: float | None = None) -> Any:
         """Run the learner's code under guard; see `guard.run`."""
@@ -139,19 +154,28 @@ class Session:
 
     def _pass(self) -> Pass:
         args = self.fresh(self.items)
-        before = guard.snapshot(args)
-        with (
-            count_compiles() as compiles,
-            count_launches(self.owner) as launches,
-            count_syncs(self.owner) as syncs,
-        ):
-            result = self.run(lambda: self.lab.call(self.functions, args))
-        guard.check_inputs(before, args, self.lab.entries[0].parameters)
-        return Pass(args, result, compiles(), launches(), syncs())
+        own = self._own(args)
+        before = guard.snapshot(own)
+        counted: list[tuple[Compiles, Launches, Syncs]] = []
+
+        def call() -> Any:
+            with (
+                count_compiles() as compiles,
+                count_launches(self.owner) as launches,
+                count_syncs(self.owner) as syncs,
+            ):
+                result = self.lab.call(self.functions, own)
+            counted.append((compiles(), launches(), syncs()))
+            return result  # waited for outside the counted part: that wait is not the learner's
+
+        result = self.run(call)
+        if not self.lab.consumes:
+            guard.check_inputs(before, own, self._argument_names)
+        return Pass(args, result, *counted[-1])
 
     def solve(self, args: tuple[Any, ...]) -> Any:
         """Return the solution's result."""
-        return wait(self.lab.call(self.lab.solution, args))
+        return wait(self.lab.call(self.lab.solution, self._own(args)))
 
     @functools.cached_property
     def _expected(self) -> tuple[Any, Any]:
@@ -174,17 +198,23 @@ class Session:
             trivial=min(metric(again, each) for each in (first, *alike)),
         )
 
-    @functools.cached_property
+    @property
     def baselines(self) -> dict[str, float]:
-        """Launches per item of the broken code and of the solution, by name."""
-        return {
-            name: self._warm_launches(functions) / self.items
-            for name, functions in (("broken", self.lab.broken), ("solution", self.lab.solution))
-        }
+        """Launches per item of the broken code and of the solution, by name.
+
+        Counts do not depend on the inputs, so they are taken once in a process.
+        """
+        key = (id(self.lab), self.size)
+        if key not in _baselines:
+            _baselines[key] = {
+                "broken": self._warm_launches(self.lab.broken) / self.items,
+                "solution": self._warm_launches(self.lab.solution) / self.items,
+            }
+        return _baselines[key]
 
     def _warm_launches(self, functions: Functions) -> int:
-        wait(self.lab.call(functions, self.fresh(self.size.timed_items)))
-        args = self.fresh(self.items)
+        wait(self.lab.call(functions, self._own(self.fresh(self.size.timed_items))))
+        args = self._own(self.fresh(self.items))
         return launches_of(lambda: wait(self.lab.call(functions, args))).count
 
     @functools.cached_property
@@ -209,13 +239,14 @@ class Session:
         def measure() -> Timing:
             for arm in timed.values():
                 for _ in range(2):
-                    wait(arm(*self.fresh(self.size.timed_items)))
+                    wait(arm(*self._own(self.fresh(self.size.timed_items))))
             return interleave(
                 timed,
                 lambda: self.fresh(self.size.timed_items),
                 settled=self._settled,
                 budget=_TIMING_SECONDS,
                 keep=keep,
+                own=self._own,
             )
 
         timing = self.run(measure, seconds=self.lab.time_limit + 3 * _TIMING_SECONDS)

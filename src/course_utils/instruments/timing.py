@@ -74,6 +74,7 @@ def interleave(
     max_rounds: int = 4,
     budget: float = 10.0,
     keep: Callable[[str, tuple[Any, ...], Any], None] | None = None,
+    own: Callable[[tuple[Any, ...]], tuple[Any, ...]] = lambda args: args,
 ) -> Timing:
     """Time several functions against each other.
 
@@ -87,12 +88,14 @@ def interleave(
         budget: seconds after which no further round starts.
         keep: called outside the timed region with the arm's name, the arguments and the result of
             the last call of each sample, so that timed results can be checked too.
+        own: makes the arguments that an arm is called with from those that `fresh` made: a copy
+            where arms may donate them.
 
     Returns:
         The samples of every finished round (at least one).
     """
     began = clock()
-    inner = {name: _calibrate(arm, fresh) for name, arm in arms.items()}
+    inner = {name: _calibrate(arm, lambda: own(fresh())) for name, arm in arms.items()}
     rounds: dict[str, list[tuple[float, ...]]] = {name: [] for name in arms}
     names = list(arms)
     timing = Timing({}, inner, 0.0)
@@ -102,7 +105,8 @@ def interleave(
             for pair in range(pairs):
                 calls = [_ready(fresh()) for _ in range(max(inner.values()))]
                 for name in names if pair % 2 == 0 else reversed(names):
-                    seconds, result = _sample(arms[name], calls[: inner[name]])
+                    mine = [_ready(own(args)) for args in calls[: inner[name]]]
+                    seconds, result = _sample(arms[name], mine)
                     samples[name].append(seconds)
                     if keep is not None:
                         keep(name, calls[inner[name] - 1], result)

@@ -16,9 +16,11 @@ import jax
 import numpy as np
 from jax import export
 
+from course_utils.instruments._private_calls import static_arguments
 from course_utils.instruments.xray.errors import XrayError, XrayUnavailable
 from course_utils.instruments.xray.sources import canonical_text
 
+_NUMBERS = (bool, int, float, complex)
 _fresh = itertools.count()
 # JAX keeps traces of nested functions with the source lines of their first caller. A context that
 # is part of its cache key makes it trace anew, so that lines are those of this program.
@@ -92,15 +94,18 @@ def flatten(fn: Any, args: Sequence[Any], donate: Iterable[int] = ()) -> FlatFun
     owners = [-1] * len(jax.tree.leaves(fn))
     for position, arg in enumerate(args):
         owners += [position] * len(jax.tree.leaves(arg))
-    scalars_too, donated_leaves = _of_jit(fn, args, leaves)
+    jit = _Jit.of(fn)
     dynamic = [
         index
         for index, leaf in enumerate(leaves)
-        if is_dynamic(leaf) or (scalars_too and isinstance(leaf, bool | int | float | complex))
+        if is_dynamic(leaf) or (jit.traces(owners[index]) and isinstance(leaf, _NUMBERS))
     ]
-    own = _donated_by_filter_jit(fn, owners) | donated_leaves
+    own = _donated_by_jit(fn, args, len(dynamic)) or [
+        getattr(fn, "donate_first" if owners[index] == 0 else "donate_rest", False)
+        for index in dynamic  # attributes of an `eqx.filter_jit` function
+    ]
     donated = tuple(
-        number for number, index in enumerate(dynamic) if owners[index] in positions or index in own
+        number for number, index in enumerate(dynamic) if own[number] or owners[index] in positions
     )
 
     def call(*arrays: Any) -> list[Any]:
@@ -125,7 +130,7 @@ def name_of(fn: Any) -> str:
 
 
 def _struct(leaf: Any) -> jax.ShapeDtypeStruct:
-    if isinstance(leaf, bool | int | float | complex):
+    if isinstance(leaf, _NUMBERS):
         leaf = jax.eval_shape(lambda: jax.numpy.asarray(leaf))
     weak = bool(getattr(leaf, "weak_type", False))
     return jax.ShapeDtypeStruct(
@@ -137,33 +142,34 @@ def _struct(leaf: Any) -> jax.ShapeDtypeStruct:
     )
 
 
-def _of_jit(fn: Any, args: Sequence[Any], leaves: Sequence[Any]) -> tuple[bool, set[int]]:
-    """Ask a `jax.jit` function which leaves it traces and which it donates.
+@dataclass(frozen=True)
+class _Jit:
+    """How a function that may be a `jax.jit` one treats Python numbers."""
 
-    Returns:
-        Whether it traces Python numbers too, and the numbers of the leaves it donates.
-    """
-    if not hasattr(fn, "trace") or not hasattr(fn, "lower") or not hasattr(fn, "clear_cache"):
-        return False, set()
+    is_jit: bool
+    static: frozenset[int]
+
+    @classmethod
+    def of(cls, fn: Any) -> "_Jit":
+        if not _is_jit(fn):
+            return cls(False, frozenset())
+        return cls(True, frozenset(static_arguments(fn)[0]))
+
+    def traces(self, position: int) -> bool:
+        """Whether a number in the argument at this position becomes an argument of the program."""
+        return self.is_jit and position >= 0 and position not in self.static
+
+
+def _is_jit(fn: Any) -> bool:
+    return all(hasattr(fn, name) for name in ("trace", "lower", "clear_cache"))
+
+
+def _donated_by_jit(fn: Any, args: Sequence[Any], count: int) -> list[bool]:
+    """Return which leaves a `jax.jit` function donates, in order; empty for other functions."""
+    if not _is_jit(fn):
+        return []
     infos = jax.tree.leaves(fn.trace(*args).args_info, is_leaf=lambda x: hasattr(x, "donated"))
-    arrays = [index for index, leaf in enumerate(leaves) if is_dynamic(leaf)]
-    numbers = [
-        index for index, leaf in enumerate(leaves) if isinstance(leaf, bool | int | float | complex)
-    ]
-    both = sorted(arrays + numbers)
-    scalars_too = bool(numbers) and len(infos) == len(both)
-    traced = both if scalars_too else arrays
-    if len(infos) != len(traced):  # some numbers are static and others not: match the arrays
-        shaped = [info for info in infos if info.shape or not numbers]
-        traced = [index for index in arrays if np.shape(leaves[index]) or not numbers]
-        infos = shaped if len(shaped) == len(traced) else []
-    return scalars_too, {index for index, info in zip(traced, infos, strict=False) if info.donated}
-
-
-def _donated_by_filter_jit(fn: Any, owners: Sequence[int]) -> set[int]:
-    """Return the leaves that an `eqx.filter_jit(donate=…)` function donates by itself."""
-    first, rest = getattr(fn, "donate_first", False), getattr(fn, "donate_rest", False)
-    return {index for index, owner in enumerate(owners) if (first if owner == 0 else rest)}
+    return [bool(info.donated) for info in infos] if len(infos) == count else []
 
 
 _TARGET = re.compile(r'custom_call @([\w$.]+)|call_target_name = "([^"]+)"')

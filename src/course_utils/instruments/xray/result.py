@@ -9,6 +9,7 @@ from typing import Literal
 from course_utils.instruments.xray.cards import JAX_POOL_FRACTION, Card
 from course_utils.instruments.xray.errors import XrayError
 from course_utils.instruments.xray.sources import Source
+from course_utils.quantities import data, plural
 
 LIMITS = (
     "Compiled without autotuning: on the real card a matmul may use another kernel. A count is of "
@@ -259,32 +260,32 @@ class Xray:
     def _headline(self) -> str:
         if self.refused is not None:
             return f"X-ray of {self.function} for {self.title}: refused"
-        return f"X-ray of {self.function} for {self.title}: {_counted(self.kernels, 'kernel')}" + (
-            f" in {_counted(self.dispatches, 'dispatch')}" if self.dispatches > 1 else ""
+        return f"X-ray of {self.function} for {self.title}: {plural(self.kernels, 'kernel')}" + (
+            f" in {plural(self.dispatches, 'dispatch')}" if self.dispatches > 1 else ""
         )
 
     def _facts(self) -> list[str]:
         if self.memory is None:
             return [self.refused or ""]
         others = self._of("other")
-        pieces = [f"{_counted(self.fusions, 'kernel')} written by the compiler"]
+        pieces = [f"{plural(self.fusions, 'kernel')} written by the compiler"]
         pieces += [f"{count:,} {name}" for name, count in self.library_calls.items()]
-        pieces += [_counted(self.copies, "copy")] if self.copies else []
-        pieces += [_counted(others, "operation") + " not fused"] if others else []
+        pieces += [plural(self.copies, "copy", "copies")] if self.copies else []
+        pieces += [plural(others, "operation") + " not fused"] if others else []
         memory = self.memory
         sizes = (
-            f"memory: {bytes_text(memory.argument_bytes)} arguments, "
-            f"{bytes_text(memory.output_bytes)} results, {bytes_text(memory.temp_bytes)} temporary"
+            f"memory: {data(memory.argument_bytes)} arguments, "
+            f"{data(memory.output_bytes)} results, {data(memory.temp_bytes)} temporary"
         )
         if memory.donated_bytes:
-            sizes += f"; {bytes_text(memory.donated_bytes)} of the results reuse donated arguments"
+            sizes += f"; {data(memory.donated_bytes)} of the results reuse donated arguments"
         return [", ".join(pieces), sizes, *self._fit()]
 
     def _fit(self) -> list[str]:
         if self.memory_bytes is None or self.memory is None:
             return []
-        need = bytes_text(self.memory.needed_bytes)
-        have = bytes_text(self.memory_bytes)
+        need = data(self.memory.needed_bytes)
+        have = data(self.memory_bytes)
         if not self.fits:
             return [f"does not fit: needs {need}, the card has {have}"]
         if not self.fits_pool:
@@ -293,16 +294,6 @@ class Xray:
                 "reserves by itself: set XLA_PYTHON_CLIENT_MEM_FRACTION higher"
             ]
         return [f"fits: {need} of {have}"]
-
-
-def bytes_text(count: int) -> str:
-    """Write a number of bytes for people."""
-    size = float(count)
-    for unit in ("bytes", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.2f} GiB"
 
 
 def what(kernel: Kernel) -> str:
@@ -348,11 +339,6 @@ def _cells(kernel: Kernel, times: int) -> tuple[str, str, str, str, str]:
     launches = f"{kernel.launches * times:,}" + ("" if kernel.known else "×?")
     source = str(kernel.source) if kernel.source else ""
     return launches, what(kernel), short_ops(kernel.ops), kernel.output, source
-
-
-def _counted(count: int, noun: str) -> str:
-    plural = {"copy": "copies", "dispatch": "dispatches"}.get(noun, noun + "s")
-    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def memory_of(stats: Mapping[str, int]) -> Memory:
