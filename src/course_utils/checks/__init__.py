@@ -1,0 +1,26 @@
+"""Requirements on what the instruments measured: each check is data plus a judgement.
+
+`run` fetches a measurement from the grading session and hands it to a pure `judge`, which can be
+tried without running anything. A check knows what to say about a result; it knows no lab.
+"""
+
+from course_utils.checks._common import CLEAR, Stage, TimedCheck
+from course_utils.checks.compiles import CompilesAtMost, RecompilesAtMost
+from course_utils.checks.launches import LaunchesAtMost, SyncsAtMost
+from course_utils.checks.time import SpeedupAtLeast, TimeWithin
+from course_utils.checks.value import SPREAD_FACTOR, Errors, MetricWithin
+
+__all__ = [
+    "CLEAR",
+    "SPREAD_FACTOR",
+    "CompilesAtMost",
+    "Errors",
+    "LaunchesAtMost",
+    "MetricWithin",
+    "RecompilesAtMost",
+    "SpeedupAtLeast",
+    "Stage",
+    "SyncsAtMost",
+    "TimeWithin",
+    "TimedCheck",
+]

@@ -1,0 +1,113 @@
+"""The result is right: checks on the task's own metric."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from course_utils.checks._common import Stage, judged
+from course_utils.findings import Finding, Link, Verdict
+from course_utils.quantities import quantity
+
+if TYPE_CHECKING:
+    from course_utils.session import Session
+
+SPREAD_FACTOR = 20
+"""Answers to other inputs, zeros and ones must be this many tolerances away from the right one."""
+
+
+@dataclass(frozen=True)
+class MetricWithin:
+    """The result is right: the task's own error stays within a tolerance on fresh inputs.
+
+    Attributes:
+        name: the error's name, which is the check's.
+        metric: `(expected, got) -> error`, in `unit`.
+        tolerance: largest error allowed, in `unit`.
+        unit: the error's unit.
+        link: where the book explains it.
+        solution_factor: where the solution's own error on this device is larger than usual (a GPU
+            that multiplies in TF32), this many times that error is allowed instead.
+    """
+
+    name: str
+    metric: Callable[[Any, Any], float]
+    tolerance: float
+    unit: str
+    link: Link
+    solution_factor: float = 4.0
+    stage: Stage = Stage.VALUE
+
+    def run(self, session: "Session") -> Finding:
+        """Take the worst error over both passes."""
+        return self.judge(session.errors(self.metric), session.lab.item)
+
+    def allowed(self, errors: "Errors") -> float:
+        """Return the tolerance that holds on this device, in `unit`."""
+        return max(self.tolerance, self.solution_factor * errors.solution)
+
+    def judge(self, errors: "Errors", item: str) -> Finding:
+        """Judge the worst error against the tolerance that holds on this device."""
+        allowed = self.allowed(errors)
+        finding = Finding(
+            self.name,
+            Verdict.PASS,
+            errors.submission,
+            allowed,
+            "at most",
+            self.unit,
+            link=str(self.link),
+        )
+        if errors.trivial < SPREAD_FACTOR * allowed:
+            return judged(
+                finding,
+                Verdict.INCONCLUSIVE,
+                f"On this device the solution itself is off by "
+                f"{quantity(errors.solution, self.unit)}, too much to tell right from wrong.",
+                "Grade again with another seed; if it stays, grade on another device.",
+            )
+        if errors.submission <= allowed:
+            return judged(
+                finding,
+                Verdict.PASS,
+                f"Largest {self.name} over fresh inputs: {quantity(errors.submission, self.unit)}.",
+            )
+        cause = (
+            f"Largest {self.name} over fresh inputs is {quantity(errors.submission, self.unit)}; "
+            f"the solution's is {quantity(errors.solution, self.unit)}."
+        )
+        if errors.stale <= allowed:
+            return judged(
+                finding,
+                Verdict.FAIL,
+                cause + " The second pass got the answer to the first pass's inputs.",
+                f"Compute every {item} from the arguments of the call: nothing may be remembered "
+                "from an earlier call or taken from outside the function.",
+            )
+        if errors.submission <= SPREAD_FACTOR * allowed:
+            hint = (
+                "This is near but not right: look for lower precision (bfloat16, float16), a "
+                "dropped term or a changed constant, and compare with the starter on one input."
+            )
+        else:
+            hint = (
+                "This is another answer, not rounding: compare with the starter on one input, "
+                "argument by argument (is every argument used?)."
+            )
+        return judged(finding, Verdict.FAIL, cause, hint)
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Errors of one metric over the passes of a session.
+
+    Attributes:
+        submission: the submission's worst.
+        solution: the solution's worst.
+        stale: how far the second pass's result is from the right answer to the first pass.
+        trivial: the smallest error that zeros, ones or another input's answer would have.
+    """
+
+    submission: float
+    solution: float
+    stale: float
+    trivial: float
