@@ -6,6 +6,7 @@ The caller's own environment and JAX are only read.
 
 import atexit
 import contextlib
+import io
 import os
 import select
 import subprocess
@@ -74,18 +75,26 @@ class Worker:
 
     def __init__(self, folder: Path) -> None:
         self._log = tempfile.TemporaryFile("w+b")  # noqa: SIM115  (open while the worker lives)
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", worker.__file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env=worker_environment(folder),
-            start_new_session=True,  # an interrupt from the keyboard is for the caller
-        )
+        read_end, write_end = os.pipe()  # not standard output: anybody may print there
+        self._answers = os.fdopen(read_end, "rb", buffering=0)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", worker.__file__, str(write_end)],
+                stdin=subprocess.PIPE,
+                stdout=self._log,
+                stderr=self._log,
+                pass_fds=(write_end,),
+                env=worker_environment(folder),
+                start_new_session=True,  # an interrupt from the keyboard is for the caller
+            )
+        except BaseException:
+            self._answers.close()
+            self._log.close()
+            raise
+        finally:
+            os.close(write_end)
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._requests: BinaryIO = self._process.stdin  # type: ignore[assignment]
-        self._answers: BinaryIO = self._process.stdout  # type: ignore[assignment]
         try:
             self.hello, _ = self.ask({"what": "hello"}, timeout=START_SECONDS)
         except BaseException:
@@ -145,7 +154,7 @@ class Worker:
 class _Deadline:
     """Reads whole blocks from a pipe, and gives up at a point in time."""
 
-    def __init__(self, stream: BinaryIO, deadline: float) -> None:
+    def __init__(self, stream: io.FileIO, deadline: float) -> None:
         self._descriptor = stream.fileno()
         self._deadline = deadline
 

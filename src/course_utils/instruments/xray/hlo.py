@@ -52,6 +52,7 @@ _SILENT = frozenset((*_NO_WORK, "broadcast", "iota", "convert", "reshape", "copy
 """Opcodes that say nothing to a reader unless JAX gave them a name."""
 
 _METADATA = re.compile(r'(\w+)=(?:"((?:[^"\\]|\\.)*)"|([^\s}]+))')
+_EPILOGUE = re.compile(r'"epilogue":"(\w+)"')
 _NAMELESS = ("call_exported", "pjit", "closed_call", "main", "")
 
 
@@ -170,7 +171,7 @@ class _Reader:
             sources=sources or ((source,) if source else ()),
         )
         if library := self._library(each, opcode):
-            return replace(kernel, kind="library", library=library)
+            return replace(kernel, kind="library", library=library, ops=_library_ops(each) or ops)
         if opcode == "copy":
             return replace(kernel, kind="copy", ops=("copy",))
         if opcode == "fusion":
@@ -241,6 +242,19 @@ class _Reader:
 
     def _source(self, each: Instruction) -> Source | None:
         return pick(self._stacks.frames(_metadata(each)))
+
+
+def _library_ops(each: Instruction) -> tuple[str, ...]:
+    """Return what a matmul call does: the product, and what the library adds to it at the end.
+
+    The compiler names such a call after the last operation it took in, which may be a transpose.
+    """
+    if not each.custom_call_target.startswith("__cublas"):
+        return ()
+    epilogue = _EPILOGUE.search(each.backend_config)
+    extra = {"BIAS": "add", "RELU": "relu", "GELU": "gelu"}
+    words = epilogue.group(1).split("_") if epilogue else []
+    return ("dot_general", *(extra[word] for word in words if word in extra))
 
 
 def _plain(instructions: list[Instruction], opcode: str) -> str:

@@ -6,17 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from course_utils.instruments.xray.cards import JAX_POOL_FRACTION, Card
+from course_utils.instruments.xray.cards import HERE, JAX_POOL_FRACTION, Card
 from course_utils.instruments.xray.errors import XrayError
 from course_utils.instruments.xray.sources import Source
 from course_utils.quantities import data, plural
 
-LIMITS = (
-    "Compiled without autotuning: on the real card a matmul may use another kernel. A count is of "
-    "work items that the program launches, a library call counts once whatever it runs inside. "
-    "It is not a time."
+_LIMITS_OF_COUNTS = (
+    "A count is of work items that the program launches; a library call counts once, whatever it "
+    "runs inside. It is not a time."
 )
-"""What an X-ray cannot say; stands under every table and figure."""
+LIMITS = (
+    "Compiled without autotuning: on the real card a matmul may use another kernel. "
+    + _LIMITS_OF_COUNTS
+)
+"""What an X-ray for a described card cannot say; stands under every table."""
 
 Kind = Literal["fusion", "library", "copy", "other"]
 
@@ -187,6 +190,11 @@ class Xray:
             return None
         return self.memory.needed_bytes <= self.memory_bytes * JAX_POOL_FRACTION
 
+    @property
+    def limits(self) -> str:
+        """What the counts cannot say."""
+        return _LIMITS_OF_COUNTS if self.gpu == HERE else LIMITS
+
     def by_source(self) -> dict[Source | None, int]:
         """Return the learner's lines with the launches that come from each, most first."""
         self._measured()
@@ -217,7 +225,7 @@ class Xray:
             if rest:
                 launches = sum(kernel.launches * times for kernel, times in rest)
                 lines.append(f"  … and {launches:,} launches more in {len(rest):,} rows")
-        lines += ["", *(f"Note: {note}" for note in self.notes), LIMITS]
+        lines += ["", *(f"Note: {note}" for note in self.notes), self.limits]
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -245,7 +253,7 @@ class Xray:
             if len(listed) > 40:
                 parts.append(f"<p>… and {len(listed) - 40:,} rows more</p>")
         parts += [f"<p>{escape(note)}</p>" for note in self.notes]
-        parts.append(f"<p><small>{escape(LIMITS)}</small></p></div>")
+        parts.append(f"<p><small>{escape(self.limits)}</small></p></div>")
         return "".join(parts)
 
     def _measured(self) -> Memory:

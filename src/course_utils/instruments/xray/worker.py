@@ -2,7 +2,7 @@
 
 Run as a script by `client`, in an environment of its own. Imports nothing of this package, so that
 the worker starts fast and its JAX is the only thing it loads. Reads requests from standard input
-and answers on what was standard output; anything else that prints lands on standard error.
+and answers on the file descriptor that its argument names; what anybody prints goes to the log.
 
 A message is two lengths (8 bytes each, big-endian), a JSON header and a payload of bytes.
 """
@@ -117,9 +117,7 @@ class _Compiler:
 
 def main() -> None:
     """Answer requests until the caller closes the pipe."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
+    answers = os.fdopen(int(sys.argv[1]), "wb")
     requests = os.fdopen(os.dup(0), "rb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     compiler = _Compiler()
