@@ -161,8 +161,8 @@ class Session:
         def call() -> Any:
             with (
                 count_compiles() as compiles,
+                count_syncs(self.owner) as syncs,  # makes an array as it starts: not a launch
                 count_launches(self.owner) as launches,
-                count_syncs(self.owner) as syncs,
             ):
                 result = self.lab.call(self.functions, own)
             counted.append((compiles(), launches(), syncs()))
