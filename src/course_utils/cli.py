@@ -96,7 +96,7 @@ def _add_grade(commands: Any) -> None:
     grade = commands.add_parser(
         "grade",
         help="grade notebooks or Python files",
-        description="Run each file's code up to its last cell tagged `student`, in a process of "
+        description="Run each file's code up to its last cell tagged `student`, in a process of\n"
         "its own, and grade the lab's functions there.",
         epilog=_GRADE_NOTES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -157,7 +157,7 @@ def _add_xray(commands: Any, *, loading: bool) -> None:
     if loading:
         importlib.import_module(f"{package}.cli").add_parser(commands)
     else:
-        commands.add_parser("xray", help="see the program that a GPU would run, without a GPU")
+        commands.add_parser("xray", help="install the compiler that shows what a GPU would run")
 
 
 # Types of options: what argparse says of a wrong value is the text of the error.

@@ -71,12 +71,14 @@ def card(report: Report) -> str:
 
 def footer(report: Report) -> str:
     """Return where and how the report was made, and how to make it again."""
-    parts = [f"{name} {version}" for name, version in report.versions.items()]
-    subject = f"{report.subject}; " if report.subject else ""
-    return (
-        f"{subject}seed {report.seed}; {report.device}; {', '.join(parts)}; "
-        f"graded in {quantity(report.seconds, 's')}"
+    parts = (
+        report.subject,
+        f"seed {report.seed}",
+        report.device,
+        ", ".join(f"{name} {version}" for name, version in report.versions.items()),
+        f"graded in {quantity(report.seconds, 's')}" if report.seconds else "",
     )
+    return "; ".join(part for part in parts if part)
 
 
 def _finding(finding: Finding) -> list[str]:

@@ -19,6 +19,7 @@ import json
 import linecache
 import os
 import signal
+import subprocess
 import sys
 import threading
 import traceback
@@ -102,6 +103,12 @@ def _shell() -> Any:
     class Shell(InteractiveShell):
         def enable_gui(self, gui: str | None = None) -> None:
             """Do nothing: figures are drawn into memory, no window opens."""
+
+        def system(self, cmd: str) -> None:
+            """Run `!cmd` without forking: a fork of a process that runs JAX may deadlock."""
+            command = self.var_expand(cmd, depth=1)
+            sys.stdout.flush()
+            self.user_ns["_exit_code"] = subprocess.run(command, shell=True, check=False).returncode
 
     config = Config()
     config.HistoryManager.enabled = False

@@ -196,7 +196,7 @@ def _without_word(asked: Asked, ended: Ended) -> Report:
     place = _place(asked.source, ended.stack)
     if grading is not None:
         finding = _limit_finding(happened, hint, place, ended.stack)
-        return _made_here(asked, finding, grading)
+        return _made_here(asked, finding, grading, ended.seconds)
     title = cell.get("title") if cell is not None else "the code"
     raise CannotGradeError(f"{str(title).capitalize()} {happened}{place}.", hint)
 
@@ -248,7 +248,7 @@ def _place(source: Source, stack: str) -> str:
     return ""
 
 
-def _made_here(asked: Asked, finding: Finding, grading: Message) -> Report:
+def _made_here(asked: Asked, finding: Finding, grading: Message, took: float) -> Report:
     checks = grading.get("checks")
     rest = tuple(
         Finding(
@@ -265,6 +265,7 @@ def _made_here(asked: Asked, finding: Finding, grading: Message) -> Report:
         (finding, *rest),
         seed=asked.seed,
         versions={str(name): str(version) for name, version in versions.items()},
+        seconds=round(took, 3),
     )
 
 

@@ -66,6 +66,7 @@ class Ended:
         status: its exit status; negative for the signal that ended it.
         stack: where its threads were when a limit was passed, as `faulthandler` writes it.
         output: beginning and end of what it printed.
+        seconds: how long the learner's code and the grade ran, in seconds.
     """
 
     why: Why
@@ -73,6 +74,7 @@ class Ended:
     status: int
     stack: str
     output: str
+    seconds: float
 
     def last(self, *kinds: str) -> Message | None:
         """Return the last message of one of these kinds, or None."""
@@ -172,7 +174,8 @@ def supervise(
         finally:
             status = tree.end()
             watch.close()
-        return Ended(why, tuple(watch.messages), status, stack, watch.kept.text())
+        messages, output = tuple(watch.messages), watch.kept.text()
+        return Ended(why, messages, status, stack, output, watch.seconds)
 
 
 def _start(module: str, folder: Path) -> Tree:
@@ -241,6 +244,11 @@ class _Watch:
             if pipe is not None:
                 pipe.close()
 
+    @property
+    def seconds(self) -> float:
+        """How long the learner's code and the grade have run, in seconds."""
+        return 0.0 if self._ready is None else time.monotonic() - self._ready
+
     def _said_last_word(self) -> bool:
         for message in self._mailbox.new():
             self.messages.append(message)
@@ -256,7 +264,7 @@ class _Watch:
         if self._ready is None:
             if now - self._started > START_SECONDS:
                 return "start"
-        elif now - self._ready > self._limits.seconds:
+        elif self.seconds > self._limits.seconds:
             return "seconds"
         if now < self._next_look:
             return None
