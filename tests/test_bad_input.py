@@ -168,7 +168,7 @@ def test_missing_and_unknown_entry_points():
 
 
 def test_grading_off_the_main_thread_works():
-    import threading  # noqa: PLC0415
+    import threading
 
     reports = []
     thread = threading.Thread(target=lambda: reports.append(grade(TOY, solution_smooth)))
