@@ -1,5 +1,6 @@
 """A report as plain text of at most 100 columns."""
 
+import re
 import textwrap
 
 from course_utils.findings import Comparison, Finding, Report, Verdict
@@ -14,6 +15,8 @@ _MARKS = {
     Verdict.NOT_CHECKED: "-   ",
 }
 _BAR = 40
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+"""What could move the cursor or colour the terminal; a card has none of its own."""
 
 
 def headline(report: Report) -> str:
@@ -66,7 +69,7 @@ def card(report: Report) -> str:
     for comparison in report.comparisons:
         lines += ["", *_comparison(comparison)]
     lines += ["", *_wrap(footer(report), "", "")]
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(_CONTROL.sub("�", line).rstrip() for line in lines)
 
 
 def footer(report: Report) -> str:
