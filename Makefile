@@ -2,11 +2,12 @@
 # A new .venv is made with the first usable Python 3.11 to 3.13; PYTHON=path names another.
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lab execute sync new-lab format pin clean clean-venv
+.PHONY: help book test lab execute sync new-lab matrix budgets format pin clean clean-venv
 
 PY := .venv/bin/python
 VENV := .venv/.installed
-LAB ?= eager_crops
+LAB ?=
+TIMES ?= 20
 NAME ?=
 NOTEBOOKS ?=
 STAGES ?=
@@ -16,12 +17,14 @@ PIN_FLAGS ?=
 help:
 	@echo "make book      build the HTML book and print where to open it"
 	@echo "make test      run everything that CI runs (STAGES=\"lint tests\" picks some)"
-	@echo "make lab       open JupyterLab on a lab (LAB=$(LAB))"
+	@echo "make lab       open JupyterLab on a lab (LAB=eager_crops)"
 	@echo
 	@echo "For authors:"
 	@echo "make sync      write the lab modules' code into the notebooks"
 	@echo "make execute   run the notebooks and store their outputs (NOTEBOOKS=\"path ...\" picks some)"
 	@echo "make new-lab   start a lab's notebook from the template (NAME=my_lab)"
+	@echo "make matrix    grade every recorded submission (LAB=name TIMES=20: repeat one lab's under load)"
+	@echo "make budgets   measure what imports, grades and the book's build cost"
 	@echo "make format    format the code and fix what lint can fix"
 	@echo "make pin       resolve constraints.txt anew for every Python (PIN_FLAGS=--keep: change little)"
 	@echo "make clean     remove what was built; clean-venv removes .venv too"
@@ -37,6 +40,7 @@ book: $(VENV)
 test: $(VENV)
 	@$(PY) tools/stages.py $(STAGES)
 
+lab: LAB := $(or $(LAB),eager_crops)
 lab: $(VENV)
 	@test -f "labs/$(LAB).ipynb" || { \
 		echo "There is no lab '$(LAB)'. The labs are:"; \
@@ -53,6 +57,12 @@ sync: $(VENV)
 new-lab: $(VENV)
 	@test -n "$(NAME)" || { echo "Name the lab: make new-lab NAME=my_lab"; exit 1; }
 	@$(PY) tools/notebooks.py new-lab "$(NAME)"
+
+matrix: $(VENV)
+	@$(PY) tools/matrix.py $(if $(LAB),--lab $(LAB) --times $(TIMES))
+
+budgets: $(VENV)
+	@$(PY) benchmarks/budgets.py
 
 format: $(VENV)
 	@$(PY) -m ruff check --fix --exit-zero --quiet .

@@ -6,7 +6,7 @@ it passes, the check that must decide it.
 
 import functools
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ class Submission:
         functions: by entry point.
         verdict: what the grader must say.
         decided_by: the first check that does not pass; None when all pass.
+        timed_miss: whether this is the lab's nearest miss by time: right in every count, and too
+            slow by a factor of two or a little more.
     """
 
     lab: str
@@ -33,6 +35,7 @@ class Submission:
     functions: dict[str, Callable[..., Any]]
     verdict: str
     decided_by: str | None = None
+    timed_miss: bool = False
 
     def __str__(self) -> str:
         return f"{self.lab}-{self.name.replace(' ', '-')}"
@@ -44,6 +47,11 @@ def passes(lab: str, name: str, **functions: Callable[..., Any]) -> Submission:
 
 def fails(lab: str, name: str, by: str, **functions: Callable[..., Any]) -> Submission:
     return Submission(lab, name, functions, "fail", by)
+
+
+def too_slow(lab: str, name: str, by: str, **functions: Callable[..., Any]) -> Submission:
+    """Return the lab's nearest miss by time."""
+    return Submission(lab, name, functions, "fail", by, timed_miss=True)
 
 
 def packaged(lab: str, *, broken_fails_by: str) -> list[Submission]:
@@ -71,3 +79,30 @@ def deciding(report: Report) -> str | None:
     """Return the check that decided a report: the first with its verdict, or None if it passed."""
     first = None if report.passed else report.first(report.verdict)
     return first.check if first else None
+
+
+def table(lab: str, reports: Mapping[str, Report]) -> str:
+    """Return the submissions of a lab with what the grader said of them, in Markdown.
+
+    Args:
+        lab: the lab's name.
+        reports: by the submission's name.
+    """
+    rows = []
+    for each in of(lab):
+        report = reports[each.name]
+        right = (report.verdict, deciding(report)) == (each.verdict, each.decided_by)
+        rows.append(
+            f"| {each.name} | {each.verdict} | {report.verdict} | {deciding(report) or '—'} "
+            f"| {'yes' if right else 'NO'} |"
+        )
+    return "\n".join(
+        [
+            f"## {lab}",
+            "",
+            "| submission | should | verdict | decided by | right |",
+            "| --- | --- | --- | --- | --- |",
+            *rows,
+            "",
+        ]
+    )

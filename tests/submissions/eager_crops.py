@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tests.submissions import fails, packaged, passes
+from tests.submissions import fails, packaged, passes, too_slow
 
 LAB = "eager_crops"
 
@@ -149,6 +149,17 @@ def first_crop_for_all(model, crops, masks):
     return jnp.stack([point] * count), jnp.stack([visibility] * count)
 
 
+@eqx.filter_jit
+def sixteen_times(model, crops, masks):
+    """Return the right answer after computing it sixteen times over."""
+
+    def once_more(_, results):
+        nudge = 0.0 * (results[0].sum() + results[1].sum())
+        return jax.vmap(model)(crops + nudge, masks)
+
+    return jax.lax.fori_loop(0, 15, once_more, jax.vmap(model)(crops, masks))
+
+
 def waits_for_each(model, crops, masks):
     results = []
     for i in range(len(crops)):
@@ -174,5 +185,6 @@ SUBMISSIONS = [
     fails(LAB, "a small bias", "landmark error", predict=biased),
     fails(LAB, "the mask is ignored", "landmark error", predict=without_mask),
     fails(LAB, "first crop for all", "landmark error", predict=first_crop_for_all),
+    too_slow(LAB, "the work done sixteen times", "speedup", predict=sixteen_times),
     fails(LAB, "waits for each crop", "host syncs", predict=waits_for_each),
 ]
