@@ -90,6 +90,7 @@ def test_bars_have_the_values_lengths_and_say_them():
     assert [width for _, width in bars(axes)] == [0.25, 0.001]
     assert [text.get_text() for text in axes.texts] == ["250 ms", "1 ms"]
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["eager", "jitted"]
+    assert axes.get_xlabel() == "time, s"
 
 
 def test_bars_on_a_logarithmic_scale_end_at_their_values():

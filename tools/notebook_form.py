@@ -205,6 +205,12 @@ def normalise(notebook: NotebookNode, kind: Kind, name: str) -> None:
             if "data" in output:
                 for kind_of_data in [key for key in output.data if "widget" in key]:
                     del output.data[kind_of_data]
+        cell.outputs = [output for output in cell.outputs if not _shows_nothing(output)]
+
+
+def _shows_nothing(output: NotebookNode) -> bool:
+    """Whether a display was emptied again, as a line of progress is: the book would show a box."""
+    return output.output_type == "display_data" and not any(output.data.values())
 
 
 def _normalise_cell_metadata(cell: NotebookNode) -> None:

@@ -17,7 +17,7 @@ from course_utils.quantities import quantity
 Span = tuple[float, float]
 """A beginning and an end, in the unit of the figure."""
 
-_WIDTH_INCHES = 5.6
+_WIDTH_INCHES = 4.8
 _POINTS = 11
 _DOTS_PER_INCH = 144
 _INK = "#1f2933"
@@ -103,7 +103,7 @@ def bar_chart(
     axes.invert_yaxis()
     largest = max(values.values())
     axes.set_xlim(left, largest * (largest / left) ** 0.25 if log else 1.3 * largest or 1.0)
-    _name(axes, label + (", logarithmic scale" if log else ""))
+    _name(axes, ", ".join(filter(None, (label, unit, "logarithmic scale" if log else ""))))
     return made
 
 
