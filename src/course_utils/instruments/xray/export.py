@@ -172,6 +172,7 @@ def _donated_by_jit(fn: Any, args: Sequence[Any], count: int) -> list[bool]:
     return [bool(info.donated) for info in infos] if len(infos) == count else []
 
 
+_CALLBACK_WORDS = ("host_callbacks", "different from the lowering platform")
 _TARGET = re.compile(r'custom_call @([\w$.]+)|call_target_name = "([^"]+)"')
 
 
@@ -201,11 +202,21 @@ def export_program(flat: FlatFunction, *, locations: bool = True) -> Program:
 
     Raises:
         XrayError: the function calls back to Python, or cannot be exported for another reason.
+        Exception: whatever the function itself raises while it is traced.
     """
     fresh = contextlib.nullcontext() if _trace_key is None else _trace_key(next(_fresh))
     try:
         with fresh:
             exported = _export(flat)
+    except (NotImplementedError, ValueError) as error:
+        if not any(words in str(error) for words in _CALLBACK_WORDS):
+            raise  # the function's own mistake, said in JAX's words
+        raise XrayError(
+            f"{flat.name} calls back to Python while it runs (`jax.debug.print`, `pure_callback` "
+            "and the like), and such a program cannot leave this process. Take the callback out "
+            "and X-ray again."
+        ) from error
+    try:
         serialized = bytes(exported.serialize())
     except ImportError as error:
         raise XrayUnavailable(
@@ -213,12 +224,6 @@ def export_program(flat: FlatFunction, *, locations: bool = True) -> Program:
             "`pip install flatbuffers`."
         ) from error
     except (NotImplementedError, ValueError) as error:
-        if "callback" in str(error):
-            raise XrayError(
-                f"{flat.name} calls back to Python while it runs (`jax.debug.print`, "
-                "`pure_callback` and the like), and such a program cannot leave this process. "
-                "Take the callback out and X-ray again."
-            ) from error
         raise XrayError(f"{flat.name} cannot be exported: {error}") from error
     text = canonical_text(exported.mlir_module(), locations=locations)
     shapes = [f"{struct.dtype}{struct.shape}" for struct in flat.structs]

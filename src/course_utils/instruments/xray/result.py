@@ -61,7 +61,9 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of device memory that one call needs.
+    """Bytes of device memory that one call needs, as the compiler states them.
+
+    Several results come with a table of pointers, eight bytes for each, which counts as output.
 
     Attributes:
         temp_bytes: scratch memory, held while the call runs.

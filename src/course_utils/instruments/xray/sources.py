@@ -68,13 +68,21 @@ def is_library(file: str) -> bool:
 def pick(frames: Sequence[Source]) -> Source | None:
     """Return the innermost frame of the learner's code.
 
+    Frames outside the instruments' own are those of whoever asked for the X-ray; they are no part
+    of the program.
+
     Args:
         frames: innermost first.
 
     Returns:
         The frame, or None where every frame is a library's.
     """
-    return next((frame for frame in frames if not is_library(frame.file)), None)
+    for frame in frames:
+        if frame.file.startswith(_INSTRUMENTS):
+            return None
+        if not is_library(frame.file):
+            return frame
+    return None
 
 
 _ROW = re.compile(r"^(\d+)\s+(.*)$")
