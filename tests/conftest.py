@@ -20,3 +20,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             "run the timed tests alone: pytest -m timed -n 0",
             pytrace=False,
         )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _verdicts_of_tests_are_not_the_users(tmp_path_factory: pytest.TempPathFactory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COURSE_STATE", str(tmp_path_factory.mktemp("state")))
+        yield

@@ -271,11 +271,17 @@ def _grade(options: argparse.Namespace) -> int:
                 state.record(outcome.report)
             outcomes[index] = outcome
             show.outcome(outcome)
-            _write(options, [outcomes[each] for each in sorted(outcomes)])
+            try:
+                _write(options, [outcomes[each] for each in sorted(outcomes)])
+            except OSError as error:
+                show.problem = f"cannot write the results: {error.strerror or error}"
 
     with _ended_by_signals(), show.progress():
         _each(range(len(files)), one, options.jobs, cancelled)
     show.end(list(outcomes.values()))
+    if show.problem:
+        print(f"course grade: {printable(show.problem)}", file=sys.stderr)
+        return _WRONG_USAGE
     return worst(outcomes.values())
 
 
@@ -369,6 +375,7 @@ class _Show:
 
     def __init__(self, files: Sequence[Path], options: argparse.Namespace) -> None:
         self.lock = threading.RLock()
+        self.problem = ""
         self._files, self._options = files, options
         self._table = len(files) > 1
         self._name_width = min(40, max(len(str(file)) for file in files))

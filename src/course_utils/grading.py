@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -53,7 +54,7 @@ def grade(
         submission = _entries(spec, functions, named)
         seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
         with _progress(progress) as tell:
-            report = _grade(spec, submission, seed, tell, replaced, stuck=_show)
+            report = _grade(spec, submission, seed, tell, replaced, stuck=_show_stuck)
     state.record(report)
     return report
 
@@ -192,8 +193,8 @@ def _stuck(lab: Lab) -> Finding:
     return Finding(
         "runs",
         Verdict.FAIL,
-        cause="Restart the kernel (menu Kernel, Restart): your function hangs inside compiled "
-        f"code, where it cannot be interrupted; it ran longer than {lab.time_limit:.0f} s.",
+        cause="Your function hangs inside compiled code, where it cannot be interrupted; it ran "
+        f"longer than {lab.time_limit:.0f} s.",
         hint="Look for a `while_loop` whose condition never becomes false.",
     )
 
@@ -232,8 +233,11 @@ def device() -> str:
     )
 
 
-def _show(report: Report) -> None:
-    """Show a report now, from whatever thread."""
+def _show_stuck(report: Report) -> None:
+    """Show the report of a grade that hangs now, from whatever thread, and how to get out."""
+    *before, last = report.findings
+    last = replace(last, cause=f"Restart the kernel (menu Kernel, Restart). {last.cause}")
+    report = replace(report, findings=(*before, last))
     if guard.is_interactive():
         from IPython.display import display  # noqa: PLC0415
 

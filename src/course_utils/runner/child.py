@@ -104,6 +104,10 @@ def _shell() -> Any:
         def enable_gui(self, gui: str | None = None) -> None:
             """Do nothing: figures are drawn into memory, no window opens."""
 
+        def ask_exit(self) -> None:
+            """Do what `exit` and `quit` ask for."""
+            raise SystemExit
+
         def system(self, cmd: str) -> None:
             """Run `!cmd` without forking: a fork of a process that runs JAX may deadlock."""
             command = self.var_expand(cmd, depth=1)

@@ -193,12 +193,13 @@ def _without_word(asked: Asked, ended: Ended) -> Report:
             "Try again when the machine is less busy.",
         )
     happened, hint = _limit(ended, asked.limits)
-    place = _place(asked.source, ended.stack)
+    running = str(cell.get("title")) if cell is not None else "the code"
+    place = _place(asked.source, ended.stack, "" if grading is not None else running)
     if grading is not None:
         finding = _limit_finding(happened, hint, place, ended.stack)
         return _made_here(asked, finding, grading, ended.seconds)
-    title = cell.get("title") if cell is not None else "the code"
-    raise CannotGradeError(f"{str(title).capitalize()} {happened}{place}.", hint)
+    running = running[0].upper() + running[1:]
+    raise CannotGradeError(f"{running} {happened} and was stopped{place}.", hint)
 
 
 def _limit(ended: Ended, limits: Limits) -> tuple[str, str]:
@@ -236,15 +237,22 @@ def _limit_finding(happened: str, hint: str, place: str, stack: str) -> Finding:
     )
 
 
-def _place(source: Source, stack: str) -> str:
-    """Return ` at line 2 of code cell 3: …` for the learner's innermost line in a stack."""
+def _place(source: Source, stack: str, running: str) -> str:
+    """Return ` in line 2 of code cell 3 (…)` for the learner's innermost line in a stack.
+
+    Args:
+        source: the learner's code.
+        stack: what `faulthandler` wrote.
+        running: title of the cell that the sentence names already; it is not named again.
+    """
     cells: Mapping[str, Cell] = {cell.file: cell for cell in source.cells}
     for match in _FRAME.finditer(stack):
         cell = cells.get(match["file"])
         if cell is not None:
             number = int(match["line"])
-            text = cell.line(number)
-            return f" at line {number} of {cell.title}" + (f" (`{text}`)" if text else "")
+            where = "" if cell.title == running else f" of {cell.title}"
+            text = f" (`{cell.line(number)}`)" if cell.line(number) else ""
+            return f" in line {number}{where}{text}"
     return ""
 
 

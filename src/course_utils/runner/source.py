@@ -135,14 +135,14 @@ def notebook(path: Path, data: bytes) -> Source:
     try:
         plain = json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        truncated = isinstance(error, json.JSONDecodeError) and error.pos >= len(error.doc) - 1
+        if not data.strip():
+            problem = "It is empty."
+        elif _is_cut_off(error):
+            problem = "It is cut off: the notebook's JSON ends too early."
+        else:
+            problem = f"It is not a notebook: not JSON ({_reason(error)})."
         raise CannotGradeError(
-            "It is cut off: the notebook's JSON ends too early."
-            if truncated and data.strip()
-            else "It is empty."
-            if not data.strip()
-            else f"It is not a notebook: not JSON ({_reason(error)}).",
-            "Save it again in Jupyter, or download it again as .ipynb.",
+            problem, "Save it again in Jupyter, or download it again as .ipynb."
         ) from None
     if not isinstance(plain, dict) or not isinstance(plain.get("cells"), list):
         old = isinstance(plain, dict) and "worksheets" in plain
@@ -176,6 +176,14 @@ def notebook(path: Path, data: bytes) -> Source:
     return Source(
         path.absolute(), tuple(cells[:last]), lab if isinstance(lab, str) else None, script=False
     )
+
+
+def _is_cut_off(error: Exception) -> bool:
+    """Whether JSON broke off at its end: inside a string, or where something had to follow."""
+    if not isinstance(error, json.JSONDecodeError) or error.msg == "Extra data":
+        return False
+    left = len(error.doc.rstrip()) - error.pos
+    return error.msg.startswith("Unterminated string") or left < len("false")
 
 
 def _dict(value: Any) -> Mapping[str, Any]:
