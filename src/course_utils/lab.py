@@ -110,6 +110,8 @@ class Lab:
             should launch nothing: hand it batches in a list, not an array to cut up.
         argument_names: the names of a pass's arguments, for messages; by default the first entry
             point's parameters.
+        full_size: the arguments of one call as shapes alone, at the size that people run; an X-ray
+            reads the memory that a card would need for it.
         consumes: whether a submission may donate its arguments, as a training step does. Then
             everybody gets copies of their own.
     """
@@ -132,6 +134,7 @@ class Lab:
     time_limit: float = 60.0
     drive: Callable[[Functions, tuple[Any, ...]], Any] | None = None
     argument_names: tuple[str, ...] = ()
+    full_size: Callable[[], tuple[Any, ...]] | None = None
     consumes: bool = False
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ knows how to run a lab's functions; it does not know what is required of them.
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -25,6 +25,9 @@ from course_utils.instruments.retrace import Recompile
 from course_utils.instruments.syncs import Syncs, count_syncs
 from course_utils.instruments.timing import Timing, interleave, wait
 from course_utils.lab import Functions, Lab, Size
+
+if TYPE_CHECKING:
+    from course_utils.instruments.xray import Xray
 
 _TIMING_SECONDS = 8.0
 """No further timing round starts after this."""
@@ -63,6 +66,7 @@ class Session:
         self.owner = Owner(functions.values())
         self._stuck = stuck
         self._streams = 0
+        self._xrays: dict[tuple[str, str], Xray] = {}
         self.recompiles: tuple[tuple[Recompile, ...], tuple[Recompile, ...]] = ((), ())
         """What the learner's functions compiled more than once, on the first and second pass."""
 
@@ -207,15 +211,53 @@ class Session:
         key = (id(self.lab), self.size)
         if key not in _baselines:
             _baselines[key] = {
-                "broken": self._warm_launches(self.lab.broken) / self.items,
-                "solution": self._warm_launches(self.lab.solution) / self.items,
+                "broken": self._warm_launches(self.lab.broken, self.size.timed_items),
+                "solution": self._warm_launches(self.lab.solution, self.items),
             }
         return _baselines[key]
 
-    def _warm_launches(self, functions: Functions) -> int:
-        wait(self.lab.call(functions, self._own(self.fresh(self.size.timed_items))))
-        args = self._own(self.fresh(self.items))
-        return launches_of(lambda: wait(self.lab.call(functions, args))).count
+    def _warm_launches(self, functions: Functions, items: int) -> float:
+        wait(self.lab.call(functions, self._own(self.fresh(items))))
+        args = self._own(self.fresh(items))
+        return launches_of(lambda: wait(self.lab.call(functions, args))).count / items
+
+    def xray_dispatches(self, gpu: str) -> "Xray":
+        """Return what a card would launch for one timed call, dispatch by dispatch.
+
+        Raises:
+            xray.XrayError: where no X-ray can be made.
+            guard.SubmissionError: if the submission fails when it is run for it.
+        """
+        from course_utils.instruments import xray  # noqa: PLC0415  (only where it is used)
+
+        if ("dispatches", gpu) not in self._xrays:
+            args = self._own(self.fresh(self.size.timed_items))
+
+            def call(*args: Any) -> Any:
+                return self.lab.call(self.functions, args)
+
+            self._xrays["dispatches", gpu] = xray.xray_eager(call, *args, gpu=gpu)
+        return self._xrays["dispatches", gpu]
+
+    def xray_whole(self, gpu: str) -> "Xray":
+        """Return the submission compiled for a card as one program, at the lab's full size.
+
+        Only shapes are used: nothing of that size is allocated here.
+
+        Raises:
+            xray.XrayError: where no X-ray can be made.
+        """
+        from course_utils.instruments import xray  # noqa: PLC0415  (only where it is used)
+
+        if ("whole", gpu) not in self._xrays:
+            if self.lab.full_size is None:
+                raise xray.XrayError(f"the lab {self.lab.name!r} states no full size to X-ray")
+
+            def call(*args: Any) -> Any:
+                return self.lab.call(self.functions, args)
+
+            self._xrays["whole", gpu] = xray.xray(call, *self.lab.full_size(), gpu=gpu)
+        return self._xrays["whole", gpu]
 
     @functools.cached_property
     def timing(self) -> Timing:

@@ -9,15 +9,27 @@ from course_utils.checks.compiles import CompilesAtMost, RecompilesAtMost
 from course_utils.checks.launches import LaunchesAtMost, SyncsAtMost
 from course_utils.checks.time import SpeedupAtLeast, TimeWithin
 from course_utils.checks.value import SPREAD_FACTOR, Errors, MetricWithin
+from course_utils.checks.xray import (
+    CardDonatedBytesAtLeast,
+    CardTempBytesAtMost,
+    FitsOn,
+    KernelsAtMost,
+    RunsOn,
+)
 
 __all__ = [
     "CLEAR",
     "SPREAD_FACTOR",
+    "CardDonatedBytesAtLeast",
+    "CardTempBytesAtMost",
     "CompilesAtMost",
     "Errors",
+    "FitsOn",
+    "KernelsAtMost",
     "LaunchesAtMost",
     "MetricWithin",
     "RecompilesAtMost",
+    "RunsOn",
     "SpeedupAtLeast",
     "Stage",
     "SyncsAtMost",

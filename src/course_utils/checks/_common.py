@@ -36,8 +36,12 @@ def is_clear(margin: float) -> bool:
     return margin >= CLEAR or margin <= 1 / CLEAR
 
 
-def judged(finding: Finding, verdict: Verdict, cause: str, hint: str = "") -> Finding:
-    """Return the finding with its outcome, what is so and what to do."""
+def judged(
+    finding: Finding, verdict: Verdict, cause: str, hint: str = "", *, measured: float | None = None
+) -> Finding:
+    """Return the finding with its outcome, what is so, what to do, and what was measured."""
+    if measured is not None:
+        finding = replace(finding, measured=measured)
     return replace(finding, verdict=verdict, cause=cause, hint=hint)
 
 

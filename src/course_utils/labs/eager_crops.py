@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from course_utils.checks import (
     CompilesAtMost,
+    KernelsAtMost,
     LaunchesAtMost,
     MetricWithin,
     RecompilesAtMost,
@@ -271,6 +272,7 @@ LAB = Lab(
             10, link=Link(_CHAPTER, "the-fix"), parts_link=Link(_CHAPTER, "the-whole-forward")
         ),
         SyncsAtMost(0, link=Link(_CHAPTER, "the-fix")),
+        KernelsAtMost(500, link=Link(_CHAPTER, "on-a-gpu")),
         SpeedupAtLeast(10, link=Link(_CHAPTER, "the-fix")),
         TimeWithin(6, link=Link(_CHAPTER, "the-whole-forward")),
     ),
