@@ -2,7 +2,7 @@
 # A new .venv is made with the first usable Python 3.11 to 3.13; PYTHON=path names another.
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lab execute sync new-lab matrix budgets format pin clean clean-venv
+.PHONY: help book test lab execute sync new-lab matrix budgets versions format pin clean clean-venv
 
 PY := .venv/bin/python
 VENV := .venv/.installed
@@ -25,6 +25,7 @@ help:
 	@echo "make new-lab   start a lab's notebook from the template (NAME=my_lab)"
 	@echo "make matrix    grade every recorded submission (LAB=name TIMES=20: repeat one lab's under load)"
 	@echo "make budgets   measure what imports, grades and the book's build cost"
+	@echo "make versions  run the tests on the oldest, the pinned and the newest JAX"
 	@echo "make format    format the code and fix what lint can fix"
 	@echo "make pin       resolve constraints.txt anew for every Python (PIN_FLAGS=--keep: change little)"
 	@echo "make clean     remove what was built; clean-venv removes .venv too"
@@ -63,6 +64,9 @@ matrix: $(VENV)
 
 budgets: $(VENV)
 	@$(PY) benchmarks/budgets.py
+
+versions: $(VENV)
+	@$(PY) tools/versions.py
 
 format: $(VENV)
 	@$(PY) -m ruff check --fix --exit-zero --quiet .
