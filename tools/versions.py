@@ -42,6 +42,14 @@ VERSIONS = (
 )
 
 
+def _runs(command: list[str]) -> bool:
+    """Whether a command can be started and exits with 0."""
+    try:
+        return subprocess.run(command, check=False, capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
 def _interpreter(python: str) -> str:
     """Return a Python of that version that runs.
 
@@ -53,11 +61,8 @@ def _interpreter(python: str) -> str:
         code = (
             f"import sys; sys.exit(sys.version_info[:2] != tuple(map(int, '{python}'.split('.'))))"
         )
-        try:
-            if subprocess.run([candidate, "-c", code], capture_output=True).returncode == 0:
-                return candidate
-        except OSError:
-            continue
+        if _runs([candidate, "-c", code]):
+            return candidate
     raise LookupError(f"no Python {python} on this machine; install one and run this again")
 
 
