@@ -298,7 +298,13 @@ def running(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
         "time.sleep(600)",
     )
     command = [sys.executable, "-c", PROGRAM, "grade", done, stuck, "--json", "out.json"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    (tmp_path / "scratch").mkdir()
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"TMPDIR": str(tmp_path / "scratch")},
+    ) as process:
         try:
             pid = int(_awaited(tmp_path / "pid"))
             yield process, pid
@@ -330,12 +336,13 @@ def _gone(pid: int) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_an_ended_run_loses_nothing_finished_and_leaves_no_process(
-    running: tuple["subprocess.Popen[bytes]", int], number: signal.Signals
+    running: tuple["subprocess.Popen[bytes]", int], number: signal.Signals, tmp_path: Path
 ):
     process, child = running
     os.kill(process.pid, number)
     code = process.wait(20)
     assert code == (-signal.SIGKILL if number is signal.SIGKILL else 130)
     assert _gone(child)
+    assert list((tmp_path / "scratch").iterdir()) == []
     (result,) = json.loads(Path("out.json").read_text())["results"]
     assert result["exit"] == Exit.FAILED

@@ -257,6 +257,7 @@ def _grade(options: argparse.Namespace) -> int:
     outcomes: dict[int, Outcome] = {}
 
     def one(index: int) -> None:
+        show.hear(index, {"kind": "start"})
         outcome = grade_file(
             files[index],
             limits,
@@ -389,7 +390,8 @@ class _Show:
     def hear(self, index: int, message: "Message") -> None:
         """Note what a file's process is doing."""
         text = {
-            "ready": "started",
+            "start": "loading JAX",
+            "ready": "loaded",
             "cell": f"running {message.get('title')}",
             "grading": "grading",
             "progress": str(message.get("line")),

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from os import O_APPEND, O_CREAT, O_WRONLY, _exit, close, getpid, write
 from os import open as open_file
 from pathlib import Path
+from shutil import rmtree as remove_tree
 from typing import Any, NoReturn
 
 from course_utils import grading
@@ -243,7 +244,7 @@ def main(folder: str) -> NoReturn:
     """Do the job that lies in `folder`."""
     job = json.loads(Path(folder, "job.json").read_text(encoding="utf-8"))
     channel = Channel(job["channel"], job["token"])
-    _die_with_parent()
+    _die_with_parent(folder)
     _be_first_to_go()
     with open(Path(folder, STACK), "w", encoding="utf-8") as stack:
         if hasattr(faulthandler, "register"):
@@ -262,7 +263,7 @@ def main(folder: str) -> NoReturn:
         _exit(0)  # not through the learner's exit handlers and threads
 
 
-def _die_with_parent() -> None:
+def _die_with_parent(folder: str) -> None:
     lifeline = os.dup(0)
     with _null() as null:
         os.dup2(null, 0)
@@ -271,6 +272,7 @@ def _die_with_parent() -> None:
         with contextlib.suppress(OSError):
             while os.read(lifeline, 1):
                 pass
+            remove_tree(folder, ignore_errors=True)
             os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
