@@ -158,7 +158,7 @@ def _grade(
 
     failed: Stage | None = None
     for check in checks:
-        if check.stage is Stage.TIME and failed is not None:
+        if Stage(check.stage).is_costly and failed is not None:
             add(_skipped(check, "an earlier check failed: fix that first"))
             continue
         try:

@@ -29,7 +29,13 @@ class Stage(enum.IntEnum):
     VALUE = 1
     COUNTS = 2
     BYTES = 3
-    TIME = 4
+    XRAY = 4
+    TIME = 5
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether it takes long, so that it waits until everything before it is right."""
+        return self >= Stage.XRAY
 
 
 def is_clear(margin: float) -> bool:

@@ -34,7 +34,7 @@ class KernelsAtMost:
     limit: float
     link: Link
     gpu: str = "t4"
-    stage: Stage = Stage.BYTES
+    stage: Stage = Stage.XRAY
 
     @property
     def name(self) -> str:
@@ -87,7 +87,7 @@ class FitsOn:
 
     link: Link
     gpu: str = "t4"
-    stage: Stage = Stage.BYTES
+    stage: Stage = Stage.XRAY
 
     @property
     def name(self) -> str:
@@ -131,7 +131,7 @@ class CardTempBytesAtMost:
     limit: int
     link: Link
     gpu: str = "t4"
-    stage: Stage = Stage.BYTES
+    stage: Stage = Stage.XRAY
 
     @property
     def name(self) -> str:
@@ -174,7 +174,7 @@ class CardDonatedBytesAtLeast:
     minimum: int
     link: Link
     gpu: str = "t4"
-    stage: Stage = Stage.BYTES
+    stage: Stage = Stage.XRAY
 
     @property
     def name(self) -> str:
@@ -214,7 +214,7 @@ class RunsOn:
 
     link: Link
     gpu: str = "t4"
-    stage: Stage = Stage.BYTES
+    stage: Stage = Stage.XRAY
 
     @property
     def name(self) -> str:

@@ -26,15 +26,17 @@ def card(report: Report) -> str:
     """Return the report as HTML."""
     tone = _TONES[report.verdict]
     shown, skipped = split(report)
-    body = "".join(map(_finding, shown))
+    urgent = [each for each in shown if each.verdict is not Verdict.PASS]
+    body = "".join(map(_finding, urgent))
     body += "".join(_skipped(cause, checks) for cause, checks in skipped.items())
+    body += "".join(_finding(each) for each in shown if each.verdict is Verdict.PASS)
     figures = "".join(map(_comparison, report.comparisons))
     return (
         f'<div class="course-card" role="group" aria-label="Verdict: {report.verdict}" '
         f'style="border:1px solid rgba(128,128,128,.5);border-left:.4em solid {tone};'
         "border-radius:.3em;padding:.6em .9em;max-width:56em;font-family:system-ui,sans-serif;"
         'font-size:.95em;line-height:1.45;color:inherit;background:transparent">'
-        f'<div style="font-weight:600;font-size:1.05em">{escape(headline(report))}</div>'
+        f'<div style="font-weight:600;font-size:1.05em">{_code(headline(report))}</div>'
         f"{figures}{body}"
         f'<div style="{_RULE};margin-top:.6em;padding-top:.4em;font-size:.8em;opacity:.8">'
         f"{escape(footer(report))}</div></div>"
@@ -60,10 +62,8 @@ def _finding(finding: Finding) -> str:
     measured = requirement(finding)
     badge = _badge(finding.verdict)
     quiet = finding.verdict is Verdict.PASS and measured
-    parts = [
-        f'<div style="{_RULE};margin-top:.5em;padding-top:.4em">{badge} '
-        f"<b>{escape(finding.check)}</b> {escape(measured)}"
-    ]
+    space = "margin-top:.25em" if quiet else f"{_RULE};margin-top:.5em;padding-top:.4em"
+    parts = [f'<div style="{space}">{badge} <b>{escape(finding.check)}</b> {escape(measured)}']
     indent = "margin:.15em 0 0 .2em;overflow-wrap:anywhere"
     if finding.cause and not quiet:
         parts.append(f'<div style="{indent}">{_code(finding.cause)}</div>')
