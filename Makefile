@@ -50,6 +50,7 @@ lab: $(VENV)
 	$(PY) -m jupyterlab $(JUPYTER_FLAGS) "labs/$(LAB).ipynb"
 
 execute: $(VENV)
+	@$(PY) tools/stages.py xray
 	@$(PY) tools/notebooks.py execute $(NOTEBOOKS)
 
 sync: $(VENV)

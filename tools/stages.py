@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,15 +41,27 @@ class Outcome:
 def _call(*command: str | Path) -> int:
     """Run a command in the repository root with its output shown."""
     sys.stdout.flush()
-    env = os.environ | {
-        # Without this pyright asks the network whether a newer version exists.
-        "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1",
-        # A kernel registered for the user must not stand in for the one of this environment.
-        "JUPYTER_PREFER_ENV_PATH": "1",
-    }
+    env = (
+        os.environ
+        | _SCRATCH
+        | {
+            # Without this pyright asks the network whether a newer version exists.
+            "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1",
+            # A kernel registered for the user must not stand in for the one of this environment.
+            "JUPYTER_PREFER_ENV_PATH": "1",
+        }
+    )
     return subprocess.run(
         [str(part) for part in command], cwd=ROOT, env=env, check=False
     ).returncode
+
+
+_scratch_folder = tempfile.TemporaryDirectory(prefix="course-")
+_SCRATCH = {
+    # Verdicts of tests are not the author's own, and X-rays start from an empty cache.
+    "COURSE_STATE": str(Path(_scratch_folder.name, "state")),
+    "COURSE_XRAY_CACHE": str(Path(_scratch_folder.name, "xray")),
+}
 
 
 def _python(*arguments: str | Path) -> int:
@@ -63,6 +76,16 @@ def lint() -> int:
 def types() -> int:
     """Static types."""
     return _python("-m", "pyright")
+
+
+def xray() -> int:
+    """The X-ray's toolchain is there: installed if it is missing and this machine can have it."""
+    from course_utils.instruments.xray import toolchain  # noqa: PLC0415  (loads JAX)
+
+    if reason := toolchain.not_possible():
+        print(f"{reason} The tests that need it say so and are left out.")
+        return 0
+    return _python("-m", "course_utils.cli", "xray", "--install")
 
 
 def tests() -> int:
@@ -115,6 +138,7 @@ def book() -> int:
 STAGES = (
     Stage("lint", "lint and format", lint),
     Stage("types", "static types", types),
+    Stage("xray", "the X-ray's toolchain", xray),
     Stage("tests", "tests", tests),
     Stage("timed", "timed tests, serial", timed),
     Stage("chapters", "chapters against their stored outputs", chapters),
