@@ -1,7 +1,10 @@
 """Whatever a submission does instead of its work ends in a card that says so."""
 
 import contextlib
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -180,3 +183,33 @@ def test_grading_off_the_main_thread_works():
 def test_nothing_is_printed_when_nobody_watches(capsys):
     grade(TOY, lambda signals: signals)
     assert capsys.readouterr() == ("", "")
+
+
+HANG = """
+import jax
+from course_utils import grade
+from tests.toy_lab import LAB
+
+forever = jax.jit(lambda x: jax.lax.while_loop(lambda v: v.sum() < 1e30, lambda v: v * 0, x))
+grade(LAB, lambda scale, signals: forever(signals))
+"""
+
+
+def test_a_hang_in_compiled_code_says_to_restart(tmp_path):
+    """Nothing in the process can stop it; the card must be there all the same."""
+    root = Path(__file__).parent.parent
+    said = tmp_path / "stderr"
+    with said.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-c", HANG], cwd=root, stderr=file, stdout=subprocess.DEVNULL
+        )
+        try:
+            deadline = time.monotonic() + 90
+            while "Restart the kernel" not in said.read_text() and time.monotonic() < deadline:
+                assert process.poll() is None, said.read_text()
+                time.sleep(0.2)
+        finally:
+            process.kill()
+            process.wait()
+    first = said.read_text().splitlines()[0]
+    assert first.startswith("FAIL toy: Restart the kernel")
