@@ -1,17 +1,19 @@
 """X-rays made for real: counts known by reasoning, on every card, and counts on record."""
 
+import importlib
 import json
+from pathlib import Path
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
-import xray_programs
-from xray_programs import PROGRAMS, add, attention, chain, loop, struct
 
 from course_utils.instruments.xray import CARDS, XrayError, client, xray
+from course_utils.instruments.xray.programs import PROGRAMS, add, attention, chain, loop, struct
 
+COUNTS_FILE = Path(__file__).parent / "data" / "xray_counts.json"
 pytest_plugins = ["xray_fixtures"]
 pytestmark = [pytest.mark.xray, pytest.mark.usefixtures("compiler")]
 
@@ -87,7 +89,7 @@ def test_bfloat16_attention_is_refused_for_the_t4_and_runs_on_the_others():
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_counts_on_record_hold_on_the_version_they_were_recorded_with(name):
-    record = json.loads(xray_programs.COUNTS_FILE.read_text())
+    record = json.loads(COUNTS_FILE.read_text())
     fn, args = PROGRAMS[name]
     for gpu in CARDS:
         found = xray(fn, *args, gpu=gpu)
@@ -202,9 +204,7 @@ def x64():
     """Return a context with 64-bit types; newer JAX has it under another name."""
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(True)
-    from jax.experimental import enable_x64  # noqa: PLC0415
-
-    return enable_x64()
+    return importlib.import_module("jax.experimental").enable_x64()
 
 
 def test_double_precision_and_no_arguments_compile():

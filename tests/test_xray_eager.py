@@ -4,10 +4,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
-from xray_programs import chain, struct
 
 from course_utils.instruments.launches import launches_of
 from course_utils.instruments.xray import xray, xray_eager
+from course_utils.instruments.xray.programs import chain, struct
 
 pytest_plugins = ["xray_fixtures"]
 pytestmark = [pytest.mark.xray, pytest.mark.usefixtures("compiler")]

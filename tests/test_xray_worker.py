@@ -11,9 +11,9 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
-from xray_programs import chain, struct
 
 from course_utils.instruments.xray import XrayTimeout, XrayUnavailable, cache, client, xray
+from course_utils.instruments.xray.programs import chain, struct
 from course_utils.instruments.xray.toolchain import ROOT_VARIABLE
 
 pytest_plugins = ["xray_fixtures"]
@@ -90,18 +90,15 @@ def test_the_cache_keeps_programs_cards_and_donation_apart(empty_cache):
 
 def test_another_process_finds_the_same_program_in_the_cache(empty_cache):
     script = """
-        import sys
-        sys.path.insert(0, {tests!r})
-        from xray_programs import PROGRAMS
+        from course_utils.instruments.xray.programs import PROGRAMS
         from course_utils.instruments.xray import client, xray
         fn, args = PROGRAMS["softmax"]
         {spacing}
         found = xray(fn, *args)
         print(found.from_cache, found.kernels, client.worker_pid() is None)
     """
-    tests = str(Path(__file__).parent)
-    first = run(script.format(tests=tests, spacing=""))
-    second = run(script.format(tests=tests, spacing="# called from another line\n\n"))
+    first = run(script.format(spacing=""))
+    second = run(script.format(spacing="# called from another line\n\n"))
     assert (first.stdout, second.stdout) == ("False 3 False\n", "True 3 True\n")
 
 
