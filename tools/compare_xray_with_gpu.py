@@ -51,7 +51,7 @@ def _libraries(found: Xray) -> str:
 
 
 def card_at_hand(device_kind: str) -> Card | None:
-    """Return the described card that a device is, going by the driver's name; None for another one."""
+    """Return the card that a device is, going by the driver's name; None for another one."""
     for card in CARDS.values():
         model = card.title.removeprefix("NVIDIA ").removeprefix("Tesla ").split()[0].split("-")[0]
         if model in device_kind.replace("-", " ").split():
