@@ -43,11 +43,25 @@ CALLS = {
     "eager module": (lambda: MLP(X), None, None),
     "eager vmap": (lambda: jax.vmap(MLP)(BATCH), None, Kind.TRANSFORMED),
     "eager grad": (lambda: eqx.filter_grad(loss)(MLP, X), None, None),
+    "eager grad of a checkpoint": (
+        lambda: jax.grad(jax.checkpoint(lambda x: jnp.sin(jitted(x)).sum()))(X),
+        None,
+        None,
+    ),
     "softmax": (lambda: jax.nn.softmax(X), None, Kind.EAGER),
     "update": (lambda: X.at[1].set(0.0), None, Kind.EAGER),
     "index": (lambda: X[2], None, Kind.EAGER),
 }
-EAGER = {"eager", "eager module", "eager vmap", "eager grad", "softmax", "update", "index"}
+EAGER = {
+    "eager",
+    "eager grad of a checkpoint",
+    "eager module",
+    "eager vmap",
+    "eager grad",
+    "softmax",
+    "update",
+    "index",
+}
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -35,6 +35,10 @@ CASES = {
     ),
     "a jit inside": (inner_jit, (jnp.ones(8),)),
     "vmap": (loss, (MODEL, jnp.ones((4, 8)))),
+    "gradient of a checkpoint": (
+        eqx.filter_grad(lambda model, x: jax.checkpoint(loss)(model, x)),
+        (MODEL, jnp.ones((4, 8))),
+    ),
     "gradient": (eqx.filter_grad(loss), (MODEL, jnp.ones((4, 8)))),
 }
 

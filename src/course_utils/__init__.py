@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from course_utils.findings import Comparison, Finding, Link, Report, Verdict
     from course_utils.grading import grade
+    from course_utils.instruments.xray import Xray, draw_programs, xray, xray_eager
 
 _HOMES = {
     "Comparison": "course_utils.findings",
@@ -16,10 +17,25 @@ _HOMES = {
     "Link": "course_utils.findings",
     "Report": "course_utils.findings",
     "Verdict": "course_utils.findings",
+    "Xray": "course_utils.instruments.xray",
+    "draw_programs": "course_utils.instruments.xray",
     "grade": "course_utils.grading",
+    "xray": "course_utils.instruments.xray",
+    "xray_eager": "course_utils.instruments.xray",
 }
 
-__all__ = ["Comparison", "Finding", "Link", "Report", "Verdict", "grade"]
+__all__ = [
+    "Comparison",
+    "Finding",
+    "Link",
+    "Report",
+    "Verdict",
+    "Xray",
+    "draw_programs",
+    "grade",
+    "xray",
+    "xray_eager",
+]
 
 
 def __getattr__(name: str) -> Any:

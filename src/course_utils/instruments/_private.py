@@ -17,6 +17,9 @@ Launch = Callable[[Any, Any, Any], None]
 """Called with the launched function object and the positional and keyword arguments it got."""
 
 
+Hook = Callable[[Any, Any, Any, Any], None]
+
+
 def _hook_slot() -> tuple[Callable[[], Any], Callable[[Any], Any]] | None:
     """Return (get, set) for this thread's post-call hook, or None where JAX has none.
 
@@ -36,6 +39,53 @@ def _hook_slot() -> tuple[Callable[[], Any], Callable[[Any], Any]] | None:
     except (ImportError, AttributeError):
         return None
     return (lambda: local.post_hook), (lambda hook: setattr(local, "post_hook", hook))
+
+
+@contextlib.contextmanager
+def _hook_kept(hook: Hook, put: Callable[[Any], Any]) -> Iterator[None]:
+    """Keep `hook` in place while JAX sets its own, or none.
+
+    JAX takes its NaN check in and out of the same slot, also by itself under `jax.checkpoint`.
+    Its function for that reaches the slot through a name in its module, so that name leads here.
+    """
+    from jax._src import api  # noqa: PLC0415
+
+    def put_both(other: Hook | None) -> None:
+        def both(*call: Any) -> None:
+            hook(*call)
+            if other is not None:
+                other(*call)
+
+        put(both)
+
+    class Slot:
+        """Where JAX believes that it sets this thread's hook."""
+
+        def __init__(self, real: Any) -> None:
+            object.__setattr__(self, "_real", real)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(object.__getattribute__(self, "_real"), name)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name == "post_hook":
+                put_both(value)
+            else:
+                setattr(object.__getattribute__(self, "_real"), name, value)
+
+        def set_local(self, value: Hook | None) -> None:
+            put_both(value)
+
+        def thread_local_state(self) -> Any:
+            return Slot(object.__getattribute__(self, "_real").thread_local_state())
+
+    name = "_post_hook_state" if hasattr(api, "_post_hook_state") else "jax_jit"
+    real = getattr(api, name)
+    setattr(api, name, Slot(real))
+    try:
+        yield
+    finally:
+        setattr(api, name, real)
 
 
 def _slow_path_class() -> type | None:
@@ -76,11 +126,15 @@ def watch_launches(on_fast: Launch, on_slow: Callable[[Any, Any], None]) -> Iter
         on_slow(self, args)
         return plain_call(self, *args)
 
+    def hook(fun: Any, args: Any, kwargs: Any, _out: Any) -> None:
+        on_fast(fun, args, kwargs)
+
     before = get()
     slow.__call__ = call  # type: ignore[method-assign]
-    put(lambda fun, args, kwargs, out: on_fast(fun, args, kwargs))
+    put(hook)
     try:
-        yield
+        with _hook_kept(hook, put):
+            yield
     finally:
         put(before)
         slow.__call__ = plain_call  # type: ignore[method-assign]
