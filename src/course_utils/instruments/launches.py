@@ -25,6 +25,7 @@ from course_utils.instruments import _private
 from course_utils.instruments._frames import Line, Owner
 from course_utils.instruments.compiles import plain_name
 
+_DISPATCH = os.path.join(_private.JAX_FOLDER, "_src", "dispatch.py")
 _STAGES = os.path.join(_private.JAX_FOLDER, "_src", "stages.py")
 
 
@@ -105,7 +106,9 @@ class LaunchCounter:
 
     def _slow(self, executable: Any, _args: Any) -> None:
         name = plain_name(str(getattr(executable, "name", "?")))
-        self._launches.append(Launch(Kind.SLOW, name, self._owner.line(3)))
+        # An eager operation takes this path too, the first time and, on older JAX, at times later.
+        kind = Kind.EAGER if _called_from(_DISPATCH, depth=3, frames=20) else Kind.SLOW
+        self._launches.append(Launch(kind, name, self._owner.line(3)))
 
     def __call__(self) -> Launches:
         """Return what was counted so far."""
@@ -127,10 +130,10 @@ def _kind(function: Any) -> Kind:
     return Kind.JIT
 
 
-def _called_from(file: str, *, depth: int) -> bool:
+def _called_from(file: str, *, depth: int, frames: int = 3) -> bool:
     """Whether one of the next few frames up, from `depth` on, runs code of that file."""
     frame = sys._getframe(depth)
-    for _ in range(3):
+    for _ in range(frames):
         if frame.f_code.co_filename == file:
             return True
         if frame.f_back is None:
