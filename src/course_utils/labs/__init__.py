@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from course_utils.lab import Lab
 
-NAMES = ("eager_crops",)
+NAMES = ("eager_crops", "eager_training", "underfused_tracks")
 """Every lab, in the order of the course."""
 
 
