@@ -105,9 +105,8 @@ def test_the_card_is_one_self_contained_piece():
     assert page.open == [], "every tag is closed"
     assert {tag for tag, _ in page.tags} <= {"div", "span", "b", "code", "pre", "a"}
     assert not any("src" in attributes or "onclick" in attributes for _, attributes in page.tags)
-    assert [a["href"] for tag, a in page.tags if tag == "a"] == [
-        "book/chapters/01_eager.html#the-fix"
-    ]
+    (href,) = [a["href"] for tag, a in page.tags if tag == "a"]
+    assert href.endswith("#the-fix")
     for words in ("fail", "687 launches per crop (at most 10)", "What to do:", "solution", "5.5"):
         assert words in page.words
     labels = [a["aria-label"] for _, a in page.tags if "aria-label" in a]

@@ -103,6 +103,7 @@ def kernel_environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in left_out}
     return kept | {
         "JUPYTER_PREFER_ENV_PATH": "1",
+        "COURSE_LINKS": "pages",  # a stored card links to the pages of the built book
         # Verdicts of stored runs are not the author's own.
         "COURSE_STATE": tempfile.mkdtemp(prefix="course-state-"),
     }

@@ -27,10 +27,14 @@ from course_utils.instruments.timing import Timing, interleave, wait
 from course_utils.lab import Functions, Lab, Size
 
 if TYPE_CHECKING:
+    from course_utils.instruments.jaxprs import Intermediate
+    from course_utils.instruments.peak import Peak
     from course_utils.instruments.xray import Xray
 
 _TIMING_SECONDS = 8.0
 """No further timing round starts after this."""
+_XRAY_SECONDS = 400.0
+"""Longer than the X-ray's own limit, which says more."""
 
 
 _baselines: dict[tuple[int, Size], dict[str, float]] = {}
@@ -136,7 +140,7 @@ class Session:
         return first, again
 
     def _check_structure(self, done: Pass) -> None:
-        difference = structure_difference(self.solve(done.args), done.result)
+        difference = structure_difference(self._shape_of_result(done.args), done.result)
         if difference is not None:
             raise guard.SubmissionError(
                 "wrong structure",
@@ -145,6 +149,12 @@ class Session:
                 "Return what the starter returns: the same structure, shapes and dtypes, as JAX "
                 "arrays.",
             )
+
+    def _shape_of_result(self, args: tuple[Any, ...]) -> Any:
+        """Return shapes and dtypes of the right result, without compiling where possible."""
+        if self.lab.drive is not None:
+            return self.solve(args)
+        return eqx.filter_eval_shape(lambda *args: self.lab.call(self.lab.solution, args), *args)
 
     @property
     def first(self) -> Pass:
@@ -221,6 +231,48 @@ class Session:
         args = self._own(self.fresh(items))
         return launches_of(lambda: wait(self.lab.call(functions, args))).count / items
 
+    @functools.cached_property
+    def peak(self) -> "Peak":
+        """The launch of a warm pass at which most memory is held.
+
+        Raises:
+            xray.XrayError: where the programs of a pass cannot be seen.
+            guard.SubmissionError: if the submission fails when it is run for it.
+        """
+        from course_utils.instruments.peak import peak_of  # noqa: PLC0415  (only where it is used)
+
+        args = self.fresh(self.items)
+        return self._past_guard(lambda: peak_of(self._pass_on, *args))
+
+    @functools.cached_property
+    def largest_value(self) -> "Intermediate | None":
+        """The largest value that a pass computes on the way; None where it cannot be traced."""
+        from course_utils.instruments.jaxprs import jaxpr_of  # noqa: PLC0415
+
+        args = self.fresh(self.items)
+        try:
+            return self.run(lambda: jaxpr_of(self._pass_on, *args)).largest
+        except guard.SubmissionError:
+            return None
+
+    def _pass_on(self, *args: Any) -> Any:
+        return self.lab.call(self.functions, args)
+
+    def _past_guard(self, measure: Callable[[], Any], seconds: float | None = None) -> Any:
+        """Run the learner's code under guard, but let an `XrayError` through as it is."""
+        from course_utils.instruments.xray import XrayError  # noqa: PLC0415  (where it is used)
+
+        def measured() -> Any:
+            try:
+                return measure()
+            except XrayError as error:
+                return error
+
+        found = self.run(measured, seconds)
+        if isinstance(found, XrayError):
+            raise found
+        return found
+
     def xray_dispatches(self, gpu: str) -> "Xray":
         """Return what a card would launch for one timed call, dispatch by dispatch.
 
@@ -232,11 +284,9 @@ class Session:
 
         if ("dispatches", gpu) not in self._xrays:
             args = self._own(self.fresh(self.size.timed_items))
-
-            def call(*args: Any) -> Any:
-                return self.lab.call(self.functions, args)
-
-            self._xrays["dispatches", gpu] = xray.xray_eager(call, *args, gpu=gpu)
+            self._xrays["dispatches", gpu] = self._past_guard(
+                lambda: xray.xray_eager(self._pass_on, *args, gpu=gpu), _XRAY_SECONDS
+            )
         return self._xrays["dispatches", gpu]
 
     def xray_whole(self, gpu: str) -> "Xray":
@@ -246,17 +296,17 @@ class Session:
 
         Raises:
             xray.XrayError: where no X-ray can be made.
+            guard.SubmissionError: if the submission fails when it is traced for it.
         """
         from course_utils.instruments import xray  # noqa: PLC0415  (only where it is used)
 
         if ("whole", gpu) not in self._xrays:
             if self.lab.full_size is None:
                 raise xray.XrayError(f"the lab {self.lab.name!r} states no full size to X-ray")
-
-            def call(*args: Any) -> Any:
-                return self.lab.call(self.functions, args)
-
-            self._xrays["whole", gpu] = xray.xray(call, *self.lab.full_size(), gpu=gpu)
+            shapes = self.lab.full_size()
+            self._xrays["whole", gpu] = self._past_guard(
+                lambda: xray.xray(self._pass_on, *shapes, gpu=gpu), _XRAY_SECONDS
+            )
         return self._xrays["whole", gpu]
 
     @functools.cached_property

@@ -44,7 +44,8 @@ def describe(value: Any) -> str:
     """Return what a value is in a few words: `float32[4, 16, 2]`, `tuple of 2`, `None`."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         text = f"{value.dtype}[{', '.join(map(str, value.shape))}]"
-        return text if isinstance(value, jax.Array) else f"{type(value).__name__} {text}"
+        plain = isinstance(value, jax.Array | jax.ShapeDtypeStruct)
+        return text if plain else f"{type(value).__name__} {text}"
     if isinstance(value, tuple | list | dict):
         return f"{type(value).__name__} of {len(value)}"
     if value is None:
@@ -58,7 +59,7 @@ def structure_difference(
     """Return the first difference in tree, type, shape or dtype, or in being finite, or None.
 
     Args:
-        expected: a result of the right structure; its leaves are JAX arrays.
+        expected: a result of the right structure; its leaves are JAX arrays or their shapes.
         got: the result to look at.
         name: what to call `got` in paths.
     """
@@ -84,6 +85,10 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, jax.Array) and not isinstance(value, Tracer)
 
 
+def _is_leaf(expected: Any) -> bool:
+    return _is_array(expected) or isinstance(expected, jax.ShapeDtypeStruct)
+
+
 def _tree_difference(expected: Any, got: Any, name: str) -> StructureDifference:
     """Descend as long as the containers agree, and name the innermost difference."""
     same_container = type(expected) is type(got) and isinstance(expected, tuple | list | dict)
@@ -95,7 +100,7 @@ def _tree_difference(expected: Any, got: Any, name: str) -> StructureDifference:
             want, have = expected[key], got[key]
             if jax.tree_util.tree_structure(want) != jax.tree_util.tree_structure(have):
                 return _tree_difference(want, have, f"{name}[{key!r}]")
-    kind = "type" if _is_array(expected) and not isinstance(got, tuple | list | dict) else "tree"
+    kind = "type" if _is_leaf(expected) and not isinstance(got, tuple | list | dict) else "tree"
     return StructureDifference(kind, name, describe(expected), describe(got))
 
 

@@ -9,6 +9,7 @@ from html import escape
 
 from course_utils.findings import Comparison, Finding, Report, Verdict
 from course_utils.quantities import quantity
+from course_utils.report.links import address
 from course_utils.report.scale import bars
 from course_utils.report.text import footer, headline, requirement, split
 
@@ -77,7 +78,7 @@ def _finding(finding: Finding) -> str:
         parts.append(f'<div style="{indent}"><b>What to do:</b> {_code(finding.hint)}</div>')
     if finding.link and finding.verdict in (Verdict.FAIL, Verdict.INCONCLUSIVE):
         parts.append(
-            f'<div style="{indent}">Read: <a href="{escape(finding.link, quote=True)}" '
+            f'<div style="{indent}">Read: <a href="{escape(address(finding.link), quote=True)}" '
             f'style="color:inherit;text-decoration:underline">{escape(finding.link)}</a></div>'
         )
     return "".join(parts) + "</div>"
