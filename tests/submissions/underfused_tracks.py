@@ -22,8 +22,8 @@ LAB = "underfused_tracks"
 def advance(motion, mean, covariance, candidates, present):
     mean, covariance = predict(motion, mean, covariance)
     apart = distances(motion, mean, covariance, candidates)
-    index, found = nearest(motion, apart, present)
-    corrected = correct(motion, mean, covariance, candidates[index])
+    chosen, found = nearest(motion, apart, candidates, present)
+    corrected = correct(motion, mean, covariance, chosen)
     return choose(found, corrected, (mean, covariance))
 
 
