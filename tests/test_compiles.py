@@ -19,7 +19,8 @@ def test_cold_call_compiles_once_and_warm_calls_never():
     with count_compiles() as cold:
         triple(x)
     with count_compiles() as warm:
-        triple(x), triple(y)
+        triple(x)
+        triple(y)
     assert cold().names == ("triple",)
     assert cold().traces_of("triple") == 1
     assert cold().seconds > 0

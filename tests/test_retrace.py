@@ -711,8 +711,8 @@ def test_without_a_place_to_watch_names_are_still_reported(monkeypatch):
 
 
 def test_jax_is_left_as_it_was():
-    from equinox import _jit as equinox_jit  # noqa: PLC0415
-    from jax._src import pjit  # noqa: PLC0415
+    from equinox import _jit as equinox_jit
+    from jax._src import pjit
 
     before = (pjit._infer_params, equinox_jit._call)
     with pytest.raises(ZeroDivisionError), record_jit_calls():

@@ -40,9 +40,9 @@ def test_each_way_to_wait_is_counted_once(spelling):
 def test_computing_is_no_wait():
     step = jax.jit(lambda y: y * 2)
     with count_syncs() as syncs:
-        jax.vmap(jnp.sin)(step(Y)[2:5]) + Y.shape[0]
+        _ = jax.vmap(jnp.sin)(step(Y)[2:5]) + Y.shape[0]
         for row in Y:
-            row + 1
+            _ = row + 1
     assert syncs().count == 0
 
 
@@ -59,6 +59,6 @@ def test_everything_is_as_before_afterwards():
     before = {name: vars(array).get(name) for name in ("__float__", "item", "__array__")}
     functions = (np.asarray, np.array, jax.device_get, jax.block_until_ready)
     with pytest.raises(ZeroDivisionError), count_syncs():
-        float(S) / 0
+        _ = float(S) / 0
     assert before == {name: vars(array).get(name) for name in before}
     assert functions == (np.asarray, np.array, jax.device_get, jax.block_until_ready)
