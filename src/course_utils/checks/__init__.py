@@ -7,6 +7,7 @@ tried without running anything. A check knows what to say about a result; it kno
 from course_utils.checks._common import CLEAR, Stage, TimedCheck
 from course_utils.checks.compiles import CompilesAtMost, RecompilesAtMost
 from course_utils.checks.launches import LaunchesAtMost, SyncsAtMost
+from course_utils.checks.memory import TempBytesAtMost
 from course_utils.checks.program import ProgramSizeAtMost
 from course_utils.checks.time import SpeedupAtLeast, TimeWithin
 from course_utils.checks.value import SPREAD_FACTOR, Errors, MetricWithin
@@ -35,6 +36,7 @@ __all__ = [
     "SpeedupAtLeast",
     "Stage",
     "SyncsAtMost",
+    "TempBytesAtMost",
     "TimeWithin",
     "TimedCheck",
 ]

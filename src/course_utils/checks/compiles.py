@@ -21,19 +21,40 @@ class RecompilesAtMost:
     Attributes:
         limit: how many compiles of a function that has compiled already are allowed.
         link: where the book explains it.
+        alike: in what the items of a pass are alike.
     """
 
     limit: int
     link: Link
+    alike: str = "of one shape"
     name: str = "recompiles on the first pass"
     stage: Stage = Stage.COUNTS
 
     def run(self, session: "Session") -> Finding:
         """Take what the learner's own functions compiled again within the first pass."""
-        return self.judge(session.recompiles[0], session.items, session.lab.item)
+        return self.judge(
+            session.recompiles[0],
+            session.items,
+            session.lab.item,
+            compiles=session.first.compiles,
+        )
 
-    def judge(self, recompiles: Sequence["Recompile"], items: int, item: str) -> Finding:
-        """Judge how often functions compiled again for items of one shape."""
+    def judge(
+        self,
+        recompiles: Sequence["Recompile"],
+        items: int,
+        item: str,
+        *,
+        compiles: "Compiles | None" = None,
+    ) -> Finding:
+        """Judge how often functions compiled again for items that are alike.
+
+        Args:
+            recompiles: those compiles.
+            items: items of the pass.
+            item: what one is called.
+            compiles: all compiles of the pass, to report how long they took.
+        """
         finding = Finding(
             self.name,
             Verdict.PASS,
@@ -43,13 +64,19 @@ class RecompilesAtMost:
             "recompiles",
             link=str(self.link),
         )
+        spent = (
+            f"The first pass compiled {plural(compiles.count, 'program')} in "
+            f"{quantity(compiles.seconds, 's')}."
+            if compiles is not None and compiles.count
+            else ""
+        )
         if len(recompiles) <= self.limit:
-            return finding
+            return judged(finding, Verdict.PASS, spent)
         return judged(
             finding,
             Verdict.FAIL,
-            f"{plural(items, item)} of one shape made functions of yours compile again "
-            f"{plural(len(recompiles), 'time')}. {_why(recompiles)}",
+            f"{plural(items, item)} {self.alike} made functions of yours compile again "
+            f"{plural(len(recompiles), 'time')}. {spent} {_why(recompiles)}".replace("  ", " "),
             _retrace_hint(recompiles),
         )
 
@@ -61,10 +88,12 @@ class CompilesAtMost:
     Attributes:
         limit: programs that the second pass may compile.
         link: where the book explains it.
+        alike: in what the items of a second pass are like those of the first.
     """
 
     limit: int
     link: Link
+    alike: str = "of shapes already seen"
     name: str = "compiles on a second pass"
     stage: Stage = Stage.COUNTS
 
@@ -92,7 +121,7 @@ class CompilesAtMost:
         return judged(
             finding,
             Verdict.FAIL,
-            f"{plural(items, item)} of shapes already seen compiled "
+            f"{plural(items, item)} {self.alike} compiled "
             f"{plural(compiles.count, 'program')} again ({counted(_tally(compiles.names))}), in "
             f"{quantity(compiles.seconds, 's')}. {_why(recompiles)}".rstrip(),
             _retrace_hint(recompiles),

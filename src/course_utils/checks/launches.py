@@ -101,10 +101,12 @@ class SyncsAtMost:
     Attributes:
         limit: waits per pass. The wait that `eqx.filter_jit` makes by itself is not counted.
         link: where the book explains it.
+        hint: what to do.
     """
 
     limit: int
     link: Link
+    hint: str = "Keep values on the device until all the work is handed over; convert once, after."
     name: str = "host syncs"
     stage: Stage = Stage.COUNTS
 
@@ -134,7 +136,7 @@ class SyncsAtMost:
             Verdict.FAIL,
             f"The host waited for the device {plural(syncs.count, 'time')} in "
             f"{plural(items, item)}: `{sync.how}`{where}.",
-            "Keep values on the device until all the work is handed over; convert once, after.",
+            self.hint,
         )
 
 

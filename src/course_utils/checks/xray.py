@@ -83,10 +83,13 @@ class FitsOn:
     Attributes:
         link: where the book explains it.
         gpu: the card.
+        programs: launches of a pass up to which it counts as one program. A pass of more is not
+            X-rayed: as one program it would need other memory than it does.
     """
 
     link: Link
     gpu: str = "t4"
+    programs: int = 4
     stage: Stage = Stage.XRAY
 
     @property
@@ -96,6 +99,13 @@ class FitsOn:
 
     def run(self, session: "Session") -> Finding:
         """X-ray the submission as one program, at the lab's full size."""
+        launches = session.again.launches.count
+        if launches > self.programs:
+            return Finding(
+                self.name,
+                Verdict.NOT_CHECKED,
+                cause=f"Not checked: {number(launches)} launches are no one program to X-ray.",
+            )
         return _xrayed(self.name, lambda: self.judge(session.xray_whole(self.gpu)))
 
     def judge(self, xray: "Xray") -> Finding:

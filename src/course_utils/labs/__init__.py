@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from course_utils.lab import Lab
 
-NAMES = ("eager_crops", "eager_training", "underfused_tracks")
+NAMES = (
+    "eager_crops",
+    "eager_training",
+    "underfused_tracks",
+    "underfused_rollout",
+    "boundary_pipeline",
+    "boundary_views",
+)
 """Every lab, in the order of the course."""
 
 

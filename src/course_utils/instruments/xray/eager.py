@@ -166,7 +166,7 @@ def _program(launch: _Launch) -> tuple[str, ClosedJaxpr, tuple[int, ...]]:
         flags = launch.inner.get("donated_invars", ())
         donated = tuple(number for number, flag in enumerate(flags) if flag)
         return str(launch.inner.get("name", "?")), launch.inner["jaxpr"], donated
-    if not hasattr(launch.function, "trace"):
+    if not hasattr(launch.function, "_fun"):  # the hook shows a jitted function only
         name = getattr(launch.function, "name", "?")
         raise XrayError(
             f"the dispatch `{name}` is a program compiled ahead of time, which hides what it "
