@@ -38,8 +38,8 @@ def timing(*, broken, yours, solution):
 class TestMetric:
     check = MetricWithin("error", lambda e, g: 0.0, tolerance=0.1, unit="px", link=LINK)
 
-    def judge(self, submission, *, solution=0.0, stale=50.0, trivial=50.0):
-        return self.check.judge(Errors(submission, solution, stale, trivial), "crop")
+    def judge(self, submission, *, solution=0.0, stale=50.0, setting=50.0, trivial=50.0):
+        return self.check.judge(Errors(submission, solution, stale, setting, trivial), "crop")
 
     def test_within(self):
         assert self.judge(0.1).verdict == "pass"
@@ -55,6 +55,11 @@ class TestMetric:
 
     def test_a_stale_answer_is_named(self):
         assert "first pass's inputs" in self.judge(40.0, stale=0.01).cause
+
+    def test_a_kept_model_is_named(self):
+        finding = self.judge(40.0, setting=0.01)
+        assert "kept from then" in finding.cause
+        assert "closes over" in finding.hint
 
     def test_a_device_with_less_precision_allows_a_multiple_of_the_solutions_error(self):
         assert self.judge(0.3, solution=0.1).verdict == "pass"

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from course_utils.instruments._frames import Owner
-from course_utils.instruments.timing import wait
+from course_utils.instruments.timing import clock, wait
 
 
 class SubmissionError(Exception):
@@ -72,9 +72,13 @@ def time_limit(seconds: float, *, stuck: Callable[[], None] | None = None) -> It
         raise _TimeIsUp
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    # Rings again every second: code that catches everything must not go on for ever.
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    started = clock()
     try:
         yield
+        if clock() - started > seconds:
+            raise _TimeIsUp
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -93,7 +97,10 @@ def own_lines(error: BaseException, owner: Owner) -> tuple[str, ...]:
 
 
 def _one_line(error: BaseException) -> str:
-    text = str(error).strip().split("\n", 1)[0]
+    try:
+        text = str(error).strip().split("\n", 1)[0]
+    except Exception:  # an error of the learner's whose own text raises
+        text = "its message could not be made"
     text = text if len(text) <= 300 else text[:299] + "…"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

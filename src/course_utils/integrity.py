@@ -12,11 +12,15 @@ import sys
 import time
 import types
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.monitoring
 import numpy as np
+
+from course_utils.instruments import _private
 
 _PACKAGE = __name__.rpartition(".")[0]
 _MISSING = object()
@@ -26,21 +30,22 @@ _OUTSIDE: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (
         builtins,
         "builtins",
-        ("abs", "all", "any", "float", "isinstance", "len", "max", "min", "sum"),
+        ("abs", "all", "any", "float", "isinstance", "issubclass", "len", "max", "min", "sum"),
     ),
     (time, "time", ("monotonic", "perf_counter", "time")),
     (np, "numpy", ("abs", "array", "asarray", "array_equal", "isinf", "isnan", "max", "sqrt")),
     (np.random, "numpy.random", ("default_rng",)),
-    (jax, "jax", ("block_until_ready", "default_backend", "device_get", "devices", "jit", "vmap")),
     (jax.monitoring, "jax.monitoring", ("record_event_duration_secs",)),
-    (eqx, "equinox", ("filter_grad", "filter_jit", "filter_vmap")),
     (
-        type(jax.numpy.zeros(())),
+        _private.array_class(),
         "jax.Array",
         ("__array__", "__bool__", "__float__", "__int__", "block_until_ready", "item", "tolist"),
     ),
 )
 """What the grader uses of other packages: owner, its name for people, and the attributes."""
+
+_WHOLE = (jax, jax.numpy, jax.nn, jax.lax, jax.random, jax.tree, eqx)
+"""Modules whose every public function is noted: the labs' models are written with them."""
 
 _remembered: dict[tuple[int, str], tuple[Any, str, str, Any]] = {}
 """By owner and attribute: the owner, its name for people, the attribute, and its first value."""
@@ -72,6 +77,9 @@ def remember_lab(lab: Any, function: Any) -> None:
     module = sys.modules[function.__module__]
     remember(module)
     _note(module, module.__name__, "LAB", lab)
+    for part, title in ((lab, "the lab"), *((check, check.name) for check in lab.checks)):
+        for each in fields(part):
+            _note(part, f"{module.__name__}: {title}", each.name, getattr(part, each.name))
 
 
 def _changes_by_itself(name: str, value: Any) -> bool:
@@ -99,6 +107,13 @@ def _note_everything() -> None:
     for owner, title, names in _OUTSIDE:
         for name in names:
             _note(owner, title, name, getattr(owner, name))
+    for module in _WHOLE:
+        for name, value in list(vars(module).items()):
+            if callable(value) and not name.startswith("_"):
+                _note(module, module.__name__, name, value)
+    for name, layer in list(vars(eqx.nn).items()):
+        if isinstance(layer, type) and "__call__" in vars(layer):
+            _note(layer, f"equinox.nn.{name}", "__call__", vars(layer)["__call__"])
     for name, module in list(sys.modules.items()):
         if module is not None and (name == _PACKAGE or name.startswith(_PACKAGE + ".")):
             remember(module)
@@ -120,6 +135,25 @@ def _current(owner: Any, name: str) -> Any:
     return getattr(owner, name, _MISSING)
 
 
+def _put(owner: Any, name: str, value: Any) -> None:
+    if value is _MISSING:
+        delattr(owner, name)
+    elif is_dataclass(owner) and not isinstance(owner, type):
+        object.__setattr__(owner, name, value)  # labs and checks are frozen
+    else:
+        setattr(owner, name, value)
+
+
+def put_back() -> tuple[str, ...]:
+    """Put everything back as it was first noted; return what had been replaced."""
+    names = changed()
+    if names:
+        for owner, _, name, value in list(_remembered.values()):
+            if _current(owner, name) is not value:
+                _put(owner, name, value)
+    return names
+
+
 @contextlib.contextmanager
 def restored() -> Iterator[tuple[str, ...]]:
     """Run a block with everything noted as it was first; put the notebook's changes back after.
@@ -132,17 +166,12 @@ def restored() -> Iterator[tuple[str, ...]]:
         for owner, _, name, value in list(_remembered.values())
         if (current := _current(owner, name)) is not value
     ]
-    names = changed()
-    for owner, name, _ in mine:
-        setattr(owner, name, _remembered[id(owner), name][3])
+    names = put_back()
     try:
         yield names
     finally:
         for owner, name, current in reversed(mine):
-            if current is _MISSING:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, current)
+            _put(owner, name, current)
 
 
 _note_everything()

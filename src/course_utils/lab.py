@@ -7,6 +7,7 @@ It knows neither how a submission is run nor how a report is shown. The list of 
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -139,6 +140,8 @@ class Lab:
 
     def __post_init__(self) -> None:
         """Keep what the grade relies on out of a notebook's reach."""
+        for name in ("broken", "solution", "sizes"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         integrity.remember_lab(self, next(iter(self.broken.values())))
 
     def call(self, functions: Functions, args: tuple[Any, ...]) -> Any:

@@ -5,6 +5,7 @@ knows how to run a lab's functions; it does not know what is required of them.
 """
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from course_utils import guard
+from course_utils import guard, integrity
 from course_utils.checks import CLEAR, Errors, MetricWithin, TimedCheck
 from course_utils.instruments._caches import forget_compiled
 from course_utils.instruments._frames import Owner
@@ -85,15 +86,23 @@ class Session:
         return self.size.items
 
     @functools.cached_property
-    def setting(self) -> Any:
-        """What is made once per grade: models, fixed data."""
-        return self.lab.prepare(self.size.config, self.seed)
+    def settings(self) -> tuple[Any, Any]:
+        """What is made beforehand: models, fixed data. One for the first pass, one for the rest.
+
+        The second differs from the first in its values alone, so that a submission that keeps the
+        first model for good is found out.
+        """
+        config = self.size.config
+        return self.lab.prepare(config, self.seed), self.lab.prepare(config, self.seed + 1)
 
     def fresh(self, items: int) -> tuple[Any, ...]:
-        """Return the arguments of one call, with values that no call has seen."""
+        """Return the arguments of one call after the first pass, with values not seen before."""
         self._streams += 1
-        rng = np.random.default_rng([self.seed, self._streams])
-        return wait(self.lab.arguments(self.size, self.setting, rng, items))
+        return self._arguments(self.settings[1], self._streams, items)
+
+    def _arguments(self, setting: Any, stream: int, items: int) -> tuple[Any, ...]:
+        rng = np.random.default_rng([self.seed, stream])
+        return wait(self.lab.arguments(self.size, setting, rng, items))
 
     def _own(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return arguments that the callee may donate, where the lab allows it."""
@@ -107,14 +116,35 @@ class Session:
         return self.lab.argument_names or self.lab.entries[0].parameters
 
     def run(self, call: Callable[[], Any], seconds: float | None = None) -> Any:
-        """Run the learner's code under guard; see `guard.run`."""
-        return guard.run(
-            call,
-            name=self.lab.entries[0].name,
-            owner=self.owner,
-            seconds=seconds or self.lab.time_limit,
-            stuck=self._stuck,
-        )
+        """Run the learner's code under guard; see `guard.run`.
+
+        Raises:
+            guard.SubmissionError: whatever the code did instead of returning, or that it changed
+                the grader's tools meanwhile.
+        """
+        process = os.getpid()
+        try:
+            return guard.run(
+                call,
+                name=self.lab.entries[0].name,
+                owner=self.owner,
+                seconds=seconds or self.lab.time_limit,
+                stuck=self._stuck,
+            )
+        finally:
+            if os.getpid() != process:  # a copy that the code forked must not grade on
+                os._exit(1)
+            self._refuse_changes()
+
+    def _refuse_changes(self) -> None:
+        changed = integrity.put_back()
+        if changed:
+            shown = ", ".join(f"`{name}`" for name in changed[:5])
+            raise guard.SubmissionError(
+                "changed the grader",
+                f"While it ran, your function replaced what the grader works with: {shown}.",
+                "Leave JAX, NumPy and the course's own code as they are inside your function.",
+            )
 
     @functools.cached_property
     def passes(self) -> tuple[Pass, Pass]:
@@ -125,9 +155,9 @@ class Session:
         """
         forget_compiled(self.owner)
         with record_jit_calls(self.owner) as calls:
-            first = self._pass()
+            first = self._pass(0)
             seen = len(calls().calls)
-            again = self._pass()
+            again = self._pass(1)
         recompiles = calls().recompiles()
         if again.compiles.count and not any(each.call >= seen for each in recompiles):
             recompiles = calls().recompiles(library=True)
@@ -140,7 +170,8 @@ class Session:
         return first, again
 
     def _check_structure(self, done: Pass) -> None:
-        difference = structure_difference(self._shape_of_result(done.args), done.result)
+        expected = self._shape_of_result(done.args)
+        difference = self.run(lambda: structure_difference(expected, done.result))
         if difference is not None:
             raise guard.SubmissionError(
                 "wrong structure",
@@ -166,8 +197,9 @@ class Session:
         """The second, warm pass."""
         return self.passes[1]
 
-    def _pass(self) -> Pass:
-        args = self.fresh(self.items)
+    def _pass(self, number: int) -> Pass:
+        self._streams = number + 1
+        args = self._arguments(self.settings[number], self._streams, self.items)
         own = self._own(args)
         before = guard.snapshot(own)
         counted: list[tuple[Compiles, Launches, Syncs]] = []
@@ -175,7 +207,7 @@ class Session:
         def call() -> Any:
             with (
                 count_compiles() as compiles,
-                count_syncs(self.owner) as syncs,  # makes an array as it starts: not a launch
+                count_syncs(self.owner, ready=jax.tree.leaves(own)) as syncs,
                 count_launches(self.owner) as launches,
             ):
                 result = self.lab.call(self.functions, own)
@@ -196,6 +228,11 @@ class Session:
         return self.lab.oracle(*self.first.args), self.lab.oracle(*self.again.args)
 
     @functools.cached_property
+    def _expected_of_first_setting(self) -> Any:
+        """The right answer to the second pass's inputs, had the first pass's setting stayed."""
+        return self.lab.oracle(*self._arguments(self.settings[0], 2, self.items))
+
+    @functools.cached_property
     def _solved(self) -> tuple[Any, Any]:
         return self.solve(self.first.args), self.solve(self.again.args)
 
@@ -209,6 +246,7 @@ class Session:
             ),
             solution=max(metric(e, s) for e, s in zip(self._expected, self._solved, strict=True)),
             stale=metric(first, self.again.result),
+            stale_setting=metric(self._expected_of_first_setting, self.again.result),
             trivial=min(metric(again, each) for each in (first, *alike)),
         )
 

@@ -1,5 +1,6 @@
 """Not too much is alive at once: the check on memory, on the machine at hand."""
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,7 @@ from course_utils.findings import Finding, Link, Verdict
 from course_utils.quantities import data, plural
 
 if TYPE_CHECKING:
+    from course_utils.instruments._frames import Line
     from course_utils.instruments.jaxprs import Intermediate
     from course_utils.instruments.peak import Peak
     from course_utils.session import Session
@@ -85,3 +87,8 @@ class TempBytesAtMost:
                 f" The largest value on the way is {shape}, made by `{largest.primitive}`{line}."
             )
         return judged(finding, Verdict.FAIL, cause, self.hint)
+
+
+def _place(line: "Line") -> str:
+    """Return a line with its file's name; a notebook cell has no file and goes without."""
+    return f"{os.path.basename(line.file)}, {line}" if os.path.isfile(line.file) else str(line)

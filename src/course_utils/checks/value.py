@@ -83,6 +83,15 @@ class MetricWithin:
                 f"Compute every {item} from the arguments of the call: nothing may be remembered "
                 "from an earlier call or taken from outside the function.",
             )
+        if errors.stale_setting <= allowed:
+            return judged(
+                finding,
+                Verdict.FAIL,
+                cause + " The second pass used what the first pass was given besides its inputs: "
+                "the model, say, was kept from then.",
+                "A jitted function keeps what it closes over, as it was when it was traced: pass "
+                "the model as an argument at every call.",
+            )
         if errors.submission <= SPREAD_FACTOR * allowed:
             hint = (
                 "This is near but not right: look for lower precision (bfloat16, float16), a "
@@ -104,10 +113,13 @@ class Errors:
         submission: the submission's worst.
         solution: the solution's worst.
         stale: how far the second pass's result is from the right answer to the first pass.
+        stale_setting: how far the second pass's result is from the right answer that the first
+            pass's setting (its model) would give to the second pass's inputs.
         trivial: the smallest error that zeros, ones or another input's answer would have.
     """
 
     submission: float
     solution: float
     stale: float
+    stale_setting: float
     trivial: float

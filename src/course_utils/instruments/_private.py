@@ -41,6 +41,23 @@ def _hook_slot() -> tuple[Callable[[], Any], Callable[[Any], Any]] | None:
     return (lambda: local.post_hook), (lambda hook: setattr(local, "post_hook", hook))
 
 
+def _global_hook_slot() -> tuple[Callable[[], Any], Callable[[Any], Any]] | None:
+    """Return (get, set) for the hook of threads that have none of their own, or None."""
+    try:
+        from jax._src import api  # noqa: PLC0415
+
+        state = getattr(api, "_post_hook_state", None)
+        if state is not None:
+            return state.get_global, state.set_global
+        from jax._src.lib import jax_jit  # noqa: PLC0415
+
+        shared = jax_jit.global_state()
+        shared.post_hook  # noqa: B018  (probes that the attribute is there)
+    except (ImportError, AttributeError):
+        return None
+    return (lambda: shared.post_hook), (lambda hook: setattr(shared, "post_hook", hook))
+
+
 @contextlib.contextmanager
 def _hook_kept(hook: Hook, put: Callable[[Any], Any]) -> Iterator[None]:
     """Keep `hook` in place while JAX sets its own, or none.
@@ -100,12 +117,16 @@ def _slow_path_class() -> type | None:
 
 def array_class() -> type:
     """Return the concrete class of JAX arrays, whose methods wait for the device."""
-    return type(jax.numpy.zeros(()))
+    try:
+        from jax._src.array import ArrayImpl  # noqa: PLC0415
+    except ImportError:
+        return type(jax.numpy.zeros(()))  # starts the device
+    return ArrayImpl
 
 
 @contextlib.contextmanager
 def watch_launches(on_fast: Launch, on_slow: Callable[[Any, Any], None]) -> Iterator[None]:
-    """Call back for each program launched by this thread.
+    """Call back for each program launched, by this thread and by others where JAX allows it.
 
     Args:
         on_fast: called after a launch by the C++ path, with `(function, args, kwargs)`.
@@ -131,12 +152,18 @@ def watch_launches(on_fast: Launch, on_slow: Callable[[Any, Any], None]) -> Iter
 
     before = get()
     slow.__call__ = call  # type: ignore[method-assign]
+    everywhere = _global_hook_slot()
+    before_everywhere = everywhere[0]() if everywhere else None
     put(hook)
+    if everywhere:
+        everywhere[1](hook)
     try:
         with _hook_kept(hook, put):
             yield
     finally:
         put(before)
+        if everywhere:
+            everywhere[1](before_everywhere)
         slow.__call__ = plain_call  # type: ignore[method-assign]
 
 

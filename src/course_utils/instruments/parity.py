@@ -16,6 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from course_utils.instruments import _private
+
+_ARRAY = _private.array_class()
+
 
 @dataclass(frozen=True)
 class StructureDifference:
@@ -42,9 +46,11 @@ class StructureDifference:
 
 def describe(value: Any) -> str:
     """Return what a value is in a few words: `float32[4, 16, 2]`, `tuple of 2`, `None`."""
+    if isinstance(value, Tracer):
+        return f"a tracer of {value.dtype}[{', '.join(map(str, value.shape))}], leaked from a jit"
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         text = f"{value.dtype}[{', '.join(map(str, value.shape))}]"
-        plain = isinstance(value, jax.Array | jax.ShapeDtypeStruct)
+        plain = _is_array(value) or isinstance(value, jax.ShapeDtypeStruct)
         return text if plain else f"{type(value).__name__} {text}"
     if isinstance(value, tuple | list | dict):
         return f"{type(value).__name__} of {len(value)}"
@@ -82,7 +88,8 @@ def structure_difference(
 
 
 def _is_array(value: Any) -> bool:
-    return isinstance(value, jax.Array) and not isinstance(value, Tracer)
+    """Whether this is a concrete JAX array; a class that claims to be one does not count."""
+    return issubclass(type(value), _ARRAY)
 
 
 def _is_leaf(expected: Any) -> bool:

@@ -9,7 +9,7 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,8 +35,18 @@ _METHODS = (
     "item",
     "tolist",
 )
-_NUMPY = ("array", "asanyarray", "asarray", "ascontiguousarray", "copy", "save")
-_JAX = ("block_until_ready", "device_get")
+_NUMPY = (
+    *("array", "asanyarray", "asarray", "ascontiguousarray", "asfortranarray", "copy", "save"),
+    *("allclose", "array_equal", "average", "bincount", "block", "column_stack", "concatenate"),
+    *("count_nonzero", "diff", "dot", "dstack", "einsum", "histogram", "hstack", "inner", "interp"),
+    *("isclose", "median", "nanmax", "nanmean", "nanmin", "nansum", "nditer", "outer", "pad"),
+    *("percentile", "quantile", "sort", "stack", "tensordot", "unique", "vdot", "vstack", "where"),
+    *(name for name, value in vars(np).items() if isinstance(value, np.ufunc)),
+)
+"""NumPy's functions that read the array themselves: it is copied to the host without any method.
+Those that call the array's own method (`np.sum`, `np.argmax`, …) stay on the device."""
+_JAX = ("block_until_ready", "device_get", "effects_barrier")
+_LIBRARIES = (_private.JAX_FOLDER + os.sep, os.path.dirname(np.__file__) + os.sep)
 _EQUINOX_JIT = os.path.join("equinox", "_jit.py")
 
 
@@ -69,8 +79,9 @@ class Syncs:
 class SyncCounter:
     """Running count of a `count_syncs` block; call it for the result so far."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: Owner, ready: Iterable[Any]) -> None:
         self._owner = owner
+        self._ready = {id(each): each for each in ready}
         self._syncs: list[Sync] = []
         self._equinox = 0
         self._depth = 0
@@ -78,10 +89,11 @@ class SyncCounter:
     def _wrap(self, how: str, function: Callable[..., Any], *, method: bool) -> Callable[..., Any]:
         @functools.wraps(function, assigned=("__name__", "__doc__"), updated=())
         def waiting(*args: Any, **kwargs: Any) -> Any:
-            if self._depth == 0 and (method or _has_concrete_array(args)):
-                if sys._getframe(1).f_code.co_filename.endswith(_EQUINOX_JIT):
+            if self._depth == 0 and self._waits(args):
+                caller = sys._getframe(1).f_code.co_filename
+                if caller.endswith(_EQUINOX_JIT):
                     self._equinox += 1
-                else:
+                elif method or not caller.startswith(_LIBRARIES):
                     self._syncs.append(Sync(how, self._owner.line(2)))
             self._depth += 1
             try:
@@ -91,16 +103,18 @@ class SyncCounter:
 
         return waiting
 
+    def _waits(self, args: tuple[Any, ...]) -> bool:
+        """Whether a call reads an array that the device may still be computing."""
+        return not args or any(
+            isinstance(leaf, jax.Array)
+            and not isinstance(leaf, Tracer)
+            and id(leaf) not in self._ready
+            for leaf in jax.tree.leaves(args)
+        )
+
     def __call__(self) -> Syncs:
         """Return what was counted so far."""
         return Syncs(tuple(self._syncs), self._equinox)
-
-
-def _has_concrete_array(args: tuple[Any, ...]) -> bool:
-    return any(
-        isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer)
-        for leaf in jax.tree_util.tree_leaves(args[:1])
-    )
 
 
 def _spelling(method: str) -> str:
@@ -110,16 +124,17 @@ def _spelling(method: str) -> str:
 
 
 @contextlib.contextmanager
-def count_syncs(owner: Owner | None = None) -> Iterator[SyncCounter]:
+def count_syncs(owner: Owner | None = None, *, ready: Iterable[Any] = ()) -> Iterator[SyncCounter]:
     """Count the host's waits for device arrays while the block runs.
 
     Args:
         owner: tells the learner's lines from library lines.
+        ready: arrays that are known to be there; reading them waits for nothing.
 
     Yields:
         A counter; call it, inside the block or after it, for a `Syncs`.
     """
-    counter = SyncCounter(owner or Owner())
+    counter = SyncCounter(owner or Owner(), ready)
     array = _private.array_class()
     with contextlib.ExitStack() as undo:
         for name in _METHODS:
@@ -131,9 +146,27 @@ def count_syncs(owner: Owner | None = None) -> Iterator[SyncCounter]:
         for module, prefix, names in ((np, "np", _NUMPY), (jax, "jax", _JAX)):
             for name in names:
                 function = getattr(module, name)
-                setattr(module, name, counter._wrap(f"{prefix}.{name}(x)", function, method=False))
+                spelled = f"{prefix}.{name}(x)"
+                if isinstance(function, np.ufunc | type):
+                    setattr(module, name, _Wrapped(counter, spelled, function))
+                else:
+                    setattr(module, name, counter._wrap(spelled, function, method=False))
                 undo.callback(setattr, module, name, function)
         yield counter
+
+
+class _Wrapped:
+    """A ufunc or class that is counted when called, and is itself in every other way."""
+
+    def __init__(self, counter: SyncCounter, how: str, function: Any) -> None:
+        self._function = function
+        self._call = counter._wrap(how, function, method=False)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._function, name)
 
 
 def _restore(owner: type, name: str, own: Any) -> None:

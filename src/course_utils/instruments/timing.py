@@ -14,6 +14,7 @@ import gc
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from random import SystemRandom
 from time import perf_counter as clock
 from typing import Any
 
@@ -23,6 +24,7 @@ _SAMPLE_SECONDS = 1e-3
 """A sample repeats its call until it lasts about this long, so that the clock's grain is small."""
 _CALIBRATION_CALLS = 9
 _MAX_INNER = 64
+_choose = SystemRandom().randrange
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def interleave(
         max_rounds: rounds at most.
         budget: seconds after which no further round starts.
         keep: called outside the timed region with the arm's name, the arguments and the result of
-            the last call of each sample, so that timed results can be checked too.
+            one call of each sample, chosen at random, so that timed results can be checked too.
         own: makes the arguments that an arm is called with from those that `fresh` made: a copy
             where arms may donate them.
 
@@ -106,10 +108,11 @@ def interleave(
                 calls = [_ready(fresh()) for _ in range(max(inner.values()))]
                 for name in names if pair % 2 == 0 else reversed(names):
                     mine = [_ready(own(args)) for args in calls[: inner[name]]]
-                    seconds, result = _sample(arms[name], mine)
+                    kept = _choose(len(mine))
+                    seconds, result = _sample(arms[name], mine, kept)
                     samples[name].append(seconds)
                     if keep is not None:
-                        keep(name, calls[inner[name] - 1], result)
+                        keep(name, calls[kept], result)
             for name in names:
                 rounds[name].append(tuple(samples[name]))
             frozen = {name: tuple(each) for name, each in rounds.items()}
@@ -119,13 +122,13 @@ def interleave(
     return timing
 
 
-def _sample(arm: Callable[..., Any], calls: list[tuple[Any, ...]]) -> tuple[float, Any]:
-    """Return seconds per call over `calls`, each result waited for, and the last result."""
-    result = None
+def _sample(arm: Callable[..., Any], calls: list[tuple[Any, ...]], kept: int) -> tuple[float, Any]:
+    """Return seconds per call over `calls`, each result waited for, and one call's result."""
+    results = [None] * len(calls)
     start = clock()
-    for args in calls:
-        result = wait(arm(*args))
-    return (clock() - start) / len(calls), result
+    for number, args in enumerate(calls):
+        results[number] = wait(arm(*args))
+    return (clock() - start) / len(calls), results[kept]
 
 
 def _calibrate(arm: Callable[..., Any], fresh: Callable[[], tuple[Any, ...]]) -> int:

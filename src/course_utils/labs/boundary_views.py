@@ -109,7 +109,7 @@ class Encoder(eqx.Module):
 # region student-broken
 @eqx.filter_jit
 def broken_survey(model, views):
-    """Return the height of each cell (cells,) in cm, from views (n, 3, h, w)."""
+    """Return each cell's height (cells,) in cm, from views (n, 3, h, w)."""
     features, trust = jax.vmap(model)(views)
     fused = jnp.sum(trust * features, axis=0) / jnp.sum(trust, axis=0)
     return model.heights(fused)
@@ -124,7 +124,7 @@ CHUNK = 8
 
 @eqx.filter_jit
 def solution_survey(model, views):
-    """Return the height of each cell (cells,) in cm, from views (n, 3, h, w)."""
+    """Return each cell's height (cells,) in cm, from views (n, 3, h, w)."""
 
     def add_chunk(sums, chunk):
         total, weight = sums
@@ -133,8 +133,10 @@ def solution_survey(model, views):
         return (total, weight + jnp.sum(trust, axis=0)), None
 
     chunks = views.reshape(-1, CHUNK, *views.shape[1:])
-    nothing = jnp.zeros((model.cells, model.width)), jnp.zeros((model.cells, 1))
-    (total, weight), _ = jax.lax.scan(add_chunk, nothing, chunks)
+    no_total = jnp.zeros((model.cells, model.width))
+    no_weight = jnp.zeros((model.cells, 1))
+    sums, _ = jax.lax.scan(add_chunk, (no_total, no_weight), chunks)
+    total, weight = sums
     return model.heights(total / weight)
 
 

@@ -320,9 +320,10 @@ LAB = Lab(
         ),
         # The solution: none. A test for NaN after each step: 20.
         SyncsAtMost(0, link=Link(_CHAPTER, "the-fix")),
+        # The time against the solution comes first: two compiled programs are disturbed alike by a
+        # busy machine. Three jitted parts 1.7 to 1.9, gradients of 64 whole batches 13.
+        TimeWithin(4, link=_STEP),
         # The solution 11 to 14, three jitted parts 6 to 7, gradients of 64 whole batches 0.9 to 1.
         SpeedupAtLeast(3, link=_STEP),
-        # Three jitted parts 1.7 to 1.9, gradients of 64 whole batches 13.
-        TimeWithin(4, link=_STEP),
     ),
 )
