@@ -154,6 +154,27 @@ def test_third_call_only():
     assert any("third time" in finding.cause for finding in report.findings)
 
 
+def test_an_error_whose_message_raises():
+    class Mute(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    def smooth(scale, signals):
+        raise Mute
+
+    assert "Mute" in failing(smooth).cause
+
+
+def test_a_leaked_tracer_is_called_so():
+    leaked = []
+
+    def smooth(scale, signals):
+        jax.jit(lambda y: leaked.append(y))(signals)
+        return leaked[-1]
+
+    assert "tracer" in failing(smooth).cause
+
+
 def test_unknown_lab_names_the_nearest():
     with pytest.raises(LookupError, match="did you mean 'eager_crops'"):
         grade("eager_crop", print)

@@ -1,13 +1,17 @@
 """What the grader says of the tricks that come to mind first, each on a lab that costs little."""
 
+import contextlib
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import course_utils.instruments.timing
-from course_utils import grade, integrity
+from course_utils import Finding, Verdict, grade, integrity
+from course_utils.checks import LaunchesAtMost
 from tests import toy_lab
 from tests.submissions import deciding
 from tests.toy_lab import LAB as TOY
@@ -83,6 +87,7 @@ def test_constants(value):
     assert verdict(lambda scale, signals: jnp.full_like(signals, value))[:2] == ("fail", "error")
 
 
+@pytest.mark.timed
 def test_packaged_solution_under_another_name_is_the_solution():
     def mine(scale, signals):
         return solution_smooth(scale, signals)
@@ -162,3 +167,142 @@ def test_another_answer_while_the_clock_runs():
     report = grade(TOY, smooth)
     assert report.verdict == "fail"
     assert any("While the clock ran" in finding.cause for finding in report.findings)
+
+
+def test_a_jit_that_keeps_the_first_scale_is_named():
+    kept = []
+
+    def smooth(scale, signals):
+        if not kept:
+            kept.append(jax.jit(jax.vmap(lambda signal: toy_lab.smooth_one(scale, signal))))
+        return kept[0](signals)
+
+    said, by, report = verdict(smooth)
+    assert (said, by) == ("fail", "error")
+    assert "closes over" in report.finding("error").hint
+
+
+def test_work_in_another_thread_is_counted():
+    pool = ThreadPoolExecutor(1)
+
+    def smooth(scale, signals):
+        return pool.submit(broken_smooth, scale, signals).result()
+
+    with pool:
+        assert verdict(smooth)[:2] == ("fail", "launches")
+
+
+def test_numpy_that_reads_a_device_array_is_a_wait():
+    def smooth(scale, signals):
+        results = solution_smooth(scale, signals)
+        if not np.isfinite(np.add(results, 0)).all():
+            raise ValueError
+        return results
+
+    said, by, report = verdict(smooth)
+    assert (said, by) == ("fail", "host syncs")
+    assert "np.add" in report.finding("host syncs").cause
+
+
+def test_reading_the_inputs_is_no_wait():
+    def smooth(scale, signals):
+        rows = [jnp.asarray(row) for row in np.asarray(signals)]
+        return jnp.stack([toy_lab.smooth_one(scale, row) for row in rows])
+
+    assert grade(TOY, smooth).finding("host syncs").verdict == "pass"
+
+
+def test_a_class_that_claims_to_be_an_array_is_none():
+    class Lazy:
+        def __init__(self, compute):
+            self.compute, self.shape, self.dtype = compute, (4, 64), jnp.dtype("float32")
+
+        def __array__(self, dtype=None, copy=None):
+            return np.asarray(self.compute())
+
+    replace_method(Lazy, "__class__", property(lambda _: type(jnp.zeros(()))))
+
+    def smooth(scale, signals):
+        return Lazy(lambda: broken_smooth(scale, signals))
+
+    assert verdict(smooth)[:2] == ("fail", "runs")
+
+
+def replace_method(owner, name, value):
+    setattr(owner, name, value)
+
+
+def test_replacing_a_check_during_the_call_is_refused():
+    judge = LaunchesAtMost.judge
+
+    def smooth(scale, signals):
+        replace_method(LaunchesAtMost, "judge", lambda *_: Finding("launches", Verdict.PASS))
+        return broken_smooth(scale, signals)
+
+    said, by, report = verdict(smooth)
+    assert (said, by) == ("fail", "runs")
+    assert "LaunchesAtMost.judge" in report.finding("runs").cause
+    assert LaunchesAtMost.judge is judge
+
+
+def test_an_emptied_lab_is_put_back():
+    checks = TOY.checks
+    object.__setattr__(TOY, "checks", ())
+    try:
+        report = grade(TOY, broken_smooth)
+    finally:
+        object.__setattr__(TOY, "checks", checks)
+    assert report.verdict == "fail"
+    assert "checks" in report.finding("grader untouched").cause
+
+
+def test_a_slow_pass_is_seen_though_single_items_are_fast():
+    def smooth(scale, signals):
+        if len(signals) > 1:
+            time.sleep(0.1)
+        return solution_smooth(scale, signals)
+
+    report = grade(TOY, smooth)
+    assert report.verdict == "fail"
+    assert report.finding("time against the solution").verdict == "fail"
+
+
+def test_catching_the_interruption_does_not_help():
+    def smooth(scale, signals):
+        with contextlib.suppress(BaseException):
+            time.sleep(5)
+        return solution_smooth(scale, signals)
+
+    said, by, report = verdict(smooth)
+    assert (said, by) == ("fail", "runs")
+    assert "still running after 2 s" in report.finding("runs").cause
+
+
+TIMED = ("speedup", "time against the solution")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "usual"),
+    [
+        ("jax_disable_jit", True, False),
+        ("jax_check_tracer_leaks", True, False),
+        ("jax_transfer_guard", "disallow", "allow"),
+        ("jax_debug_nans", True, False),
+    ],
+)
+def test_settings_of_the_notebook_do_not_reach_the_grade(setting, value, usual):
+    jax.config.update(setting, value)
+    try:
+        report = grade(TOY, solution_smooth)
+        assert getattr(jax.config, setting) == value
+    finally:
+        jax.config.update(setting, usual)
+    counts = [each for each in report.findings if each.check not in TIMED]
+    assert {each.verdict for each in counts} == {"pass"}, str(report)
+    assert setting in report.finding("grader untouched").cause
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "x"])
+def test_a_seed_is_a_whole_number(seed):
+    with pytest.raises(ValueError, match="whole number"):
+        grade(TOY, solution_smooth, seed=seed)

@@ -66,7 +66,7 @@ LAB = Lab(
     broken={"smooth": broken_smooth},
     solution={"smooth": solution_smooth},
     sizes={"cpu": Size(64, items=4, timed_items=1)},
-    prepare=lambda config, seed: jnp.float32(0.9),
+    prepare=lambda config, seed: jnp.float32(np.random.default_rng(seed).uniform(0.7, 1.0)),
     arguments=lambda size, scale, rng, items: (
         scale,
         jnp.asarray(rng.normal(size=(items, size.config)), dtype=jnp.float32),

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from course_utils.runner.channel import Message
     from course_utils.runner.outcome import Outcome
-    from course_utils.runner.supervise import Limits, Message
+    from course_utils.runner.supervise import Limits
 
 REGISTRY = "course_utils.labs"
 WIDTH = 100

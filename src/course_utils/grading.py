@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from course_utils import guard, integrity, labs, state
+from course_utils import guard, integrity, jax_settings, labs, state
 from course_utils.checks import Stage
 from course_utils.findings import Comparison, Finding, Report, Verdict
 from course_utils.instruments.timing import clock
@@ -47,15 +47,22 @@ def grade(
 
     Raises:
         LookupError: there is no such lab; the message lists those there are.
+        ValueError: `seed` is no whole number from 0 on.
         TypeError: an entry point is missing, or one is given that the lab does not ask for.
     """
-    with integrity.restored() as replaced:
+    if seed is not None and (not isinstance(seed, int) or seed < 0):
+        raise ValueError(
+            f"seed: expected a whole number from 0 on, as a report shows; got {seed!r}"
+        )
+    unusual = jax_settings.unusual()
+    with integrity.restored() as replaced, jax_settings.known():
         spec = lab if isinstance(lab, Lab) else labs.get(lab)
         submission = _entries(spec, functions, named)
         seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
         with _progress(progress) as tell:
-            report = _grade(spec, submission, seed, tell, replaced, stuck=_show_stuck)
-    state.record(report)
+            report = _grade(spec, submission, seed, tell, (*replaced, *unusual), stuck=_show_stuck)
+    if not isinstance(lab, Lab):
+        state.record(report)
     return report
 
 
@@ -80,8 +87,9 @@ def grade_lab(
     Returns:
         The report.
     """
-    with integrity.restored() as replaced:
-        return _grade(lab, functions, seed, progress, replaced, stuck=stuck)
+    unusual = jax_settings.unusual()
+    with integrity.restored() as replaced, jax_settings.known():
+        return _grade(lab, functions, seed, progress, (*replaced, *unusual), stuck=stuck)
 
 
 def _entries(lab: Lab, functions: tuple[Any, ...], named: dict[str, Any]) -> Functions:
@@ -184,8 +192,8 @@ def _put_back(replaced: tuple[str, ...]) -> Finding:
     return Finding(
         "grader untouched",
         Verdict.PASS,
-        cause=f"Replaced in this process before the grade: {shown}{more}. The grade used the "
-        "originals; your replacements are back in place now.",
+        cause=f"Changed in this process before the grade: {shown}{more}. The grade used the "
+        "originals and JAX's usual settings; what you changed is back in place now.",
     )
 
 
@@ -193,8 +201,8 @@ def _stuck(lab: Lab) -> Finding:
     return Finding(
         "runs",
         Verdict.FAIL,
-        cause="Your function hangs inside compiled code, where it cannot be interrupted; it ran "
-        f"longer than {lab.time_limit:.0f} s.",
+        cause="Your function hangs inside compiled code, where it cannot be interrupted, or it "
+        f"catches the interruption; it ran longer than {lab.time_limit:.0f} s.",
         hint="Look for a `while_loop` whose condition never becomes false.",
     )
 
@@ -262,3 +270,6 @@ def _progress(given: Progress | None) -> Any:
         yield lambda line: print(line, file=sys.stderr, flush=True)
     else:
         yield lambda line: None
+
+
+integrity.remember_everything()  # now that all of the grader is loaded

@@ -103,7 +103,8 @@ def _note_inside(title: str, value: Any) -> None:
                 _note_inside(f"{title}.{name}", member)
 
 
-def _note_everything() -> None:
+def remember_everything() -> None:
+    """Note what the grader uses of other packages, and every module of this one loaded so far."""
     for owner, title, names in _OUTSIDE:
         for name in names:
             _note(owner, title, name, getattr(owner, name))
@@ -172,6 +173,3 @@ def restored() -> Iterator[tuple[str, ...]]:
     finally:
         for owner, name, current in reversed(mine):
             _put(owner, name, current)
-
-
-_note_everything()

@@ -349,44 +349,71 @@ class Session:
 
     @functools.cached_property
     def timing(self) -> Timing:
-        """Broken, submission and solution, timed together on few items.
+        """Broken, submission and solution, timed together on few items: the broken code is slow.
 
         Raises:
-            guard.SubmissionError: if the submission fails while it is timed, compiles again, or
-                returns other results than when it is checked.
+            guard.SubmissionError: if the submission fails while it is timed, compiles again,
+                changes its inputs, or returns other results than when it is checked.
         """
         arms = {"broken": self.lab.broken, "yours": self.functions, "solution": self.lab.solution}
+        return self._time(arms, self.size.timed_items, whole=False)
+
+    @functools.cached_property
+    def whole_timing(self) -> Timing:
+        """Submission and solution, timed together on whole passes.
+
+        Raises:
+            guard.SubmissionError: as for `timing`.
+        """
+        arms = {"yours": self.functions, "solution": self.lab.solution}
+        return self._time(arms, self.items, whole=True)
+
+    def _time(self, arms: dict[str, Functions], items: int, *, whole: bool) -> Timing:
         timed = {
             name: lambda *args, functions=functions: self.lab.call(functions, args)
             for name, functions in arms.items()
         }
+        checks = [
+            check
+            for check in self.lab.checks
+            if isinstance(check, TimedCheck) and check.whole == whole
+        ]
         kept: list[tuple[tuple[Any, ...], Any]] = []
+        watched = self.fresh(items)
+        before = guard.snapshot(watched)
 
         def keep(name: str, args: tuple[Any, ...], result: Any) -> None:
             if name == "yours":
                 kept.append((args, result))
 
-        def measure() -> Timing:
+        def measure() -> tuple[Timing, Compiles]:
             for arm in timed.values():
-                for _ in range(2):
-                    wait(arm(*self._own(self.fresh(self.size.timed_items))))
-            return interleave(
-                timed,
-                lambda: self.fresh(self.size.timed_items),
-                settled=self._settled,
-                budget=_TIMING_SECONDS,
-                keep=keep,
-                own=self._own,
-            )
+                for args in (watched, self.fresh(items)):
+                    wait(arm(*self._own(args)))
+            with count_compiles() as compiles:
+                timing = interleave(
+                    timed,
+                    lambda: self.fresh(items),
+                    settled=lambda timing: all(check.clear(timing) for check in checks),
+                    budget=_TIMING_SECONDS,
+                    keep=keep,
+                    own=self._own,
+                )
+            return timing, compiles()
 
-        timing = self.run(measure, seconds=self.lab.time_limit + 3 * _TIMING_SECONDS)
+        limit = self.lab.time_limit + 3 * _TIMING_SECONDS
+        timing, compiles = self.run(measure, seconds=limit)
+        if not self.lab.consumes:
+            guard.check_inputs(before, watched, self._argument_names)
+        if compiles.count:
+            names = ", ".join(f"`{name}`" for name in dict.fromkeys(compiles.names))
+            raise guard.SubmissionError(
+                "compiled while timed",
+                f"While it was timed, {compiles.count} programs were compiled again: {names}.",
+                "Something besides the arrays' values still differs between calls.",
+            )
         self._check_timed_results(kept)
         return timing
-
-    def _settled(self, timing: Timing) -> bool:
-        return all(
-            check.clear(timing) for check in self.lab.checks if isinstance(check, TimedCheck)
-        )
 
     def _check_timed_results(self, kept: Sequence[tuple[tuple[Any, ...], Any]]) -> None:
         metrics = [check for check in self.lab.checks if isinstance(check, MetricWithin)]

@@ -122,13 +122,27 @@ def eager_vmap(model, crops, masks):
     return jax.vmap(model)(crops, masks)
 
 
-@eqx.filter_jit
-def _half(model, crops, masks):
-    def lower(leaf):
-        return leaf.astype(jnp.bfloat16) if eqx.is_inexact_array(leaf) else leaf
+def in_precision(dtype):
+    """Return a `predict` that computes in another precision."""
 
-    points, visibilities = jax.vmap(jax.tree.map(lower, model))(lower(crops), masks)
-    return points.astype(jnp.float32), visibilities.astype(jnp.float32)
+    def lower(leaf):
+        return leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf
+
+    @eqx.filter_jit
+    def predict(model, crops, masks):
+        points, visibilities = jax.vmap(jax.tree.map(lower, model))(lower(crops), masks)
+        return points.astype(jnp.float32), visibilities.astype(jnp.float32)
+
+    return predict
+
+
+_kept = []
+
+
+def model_kept_from_the_first_call(model, crops, masks):
+    if not _kept:
+        _kept.append(jax.jit(lambda crops, masks: jax.vmap(model)(crops, masks)))
+    return _kept[0](crops, masks)
 
 
 @eqx.filter_jit
@@ -181,7 +195,9 @@ SUBMISSIONS = [
     fails(LAB, "vmap without jit", "launches", predict=eager_vmap),
     fails(LAB, "index as an argument", "recompiles on the first pass", predict=index_as_argument),
     fails(LAB, "jit made in the call", "compiles on a second pass", predict=jit_in_the_call),
-    fails(LAB, "bfloat16", "landmark error", predict=_half),
+    fails(LAB, "bfloat16", "landmark error", predict=in_precision(jnp.bfloat16)),
+    fails(LAB, "float16", "landmark error", predict=in_precision(jnp.float16)),
+    fails(LAB, "model kept by the jit", "landmark error", predict=model_kept_from_the_first_call),
     fails(LAB, "a small bias", "landmark error", predict=biased),
     fails(LAB, "the mask is ignored", "landmark error", predict=without_mask),
     fails(LAB, "first crop for all", "landmark error", predict=first_crop_for_all),

@@ -2,7 +2,7 @@
 
 import enum
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from course_utils.findings import Finding, Verdict
 from course_utils.quantities import number
@@ -16,7 +16,13 @@ CLEAR = 1.25
 
 @runtime_checkable
 class TimedCheck(Protocol):
-    """A check on timings, which says when it has seen enough."""
+    """A check on timings, which says when it has seen enough.
+
+    Attributes:
+        whole: whether it looks at whole passes, or at calls of few items.
+    """
+
+    whole: ClassVar[bool]
 
     def clear(self, timing: "Timing") -> bool:
         """Whether the rounds so far decide it."""

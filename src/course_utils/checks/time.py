@@ -1,7 +1,7 @@
 """It is fast: checks on times measured together, as ratios."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from course_utils.checks._common import CLEAR, Stage, is_clear, judged
 from course_utils.findings import Finding, Link, Verdict
@@ -26,6 +26,7 @@ class SpeedupAtLeast:
     link: Link
     name: str = "speedup"
     stage: Stage = Stage.TIME
+    whole: ClassVar[bool] = False
 
     def run(self, session: "Session") -> Finding:
         """Time broken, submission and solution together."""
@@ -81,10 +82,11 @@ class TimeWithin:
     link: Link
     name: str = "time against the solution"
     stage: Stage = Stage.TIME
+    whole: ClassVar[bool] = True
 
     def run(self, session: "Session") -> Finding:
-        """Time broken, submission and solution together."""
-        return self.judge(session.timing)
+        """Time submission and solution together, on whole passes."""
+        return self.judge(session.whole_timing)
 
     def judge(self, timing: "Timing") -> Finding:
         """Judge the pooled ratio of submission to solution."""
@@ -103,7 +105,7 @@ class TimeWithin:
         return _judge_ratio(
             finding,
             self.factor / ratio,
-            f"A call takes you {quantity(timing.best('yours'), 's')} and the solution "
+            f"A pass takes you {quantity(timing.best('yours'), 's')} and the solution "
             f"{quantity(timing.best('solution'), 's')}.",
             "Something is computed that is not needed, or computed again at each call.",
         )

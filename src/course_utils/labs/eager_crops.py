@@ -235,6 +235,7 @@ def visibility_error(expected, got) -> float:
 
 
 _CHAPTER = "book/chapters/01_eager"
+_FIX = Link(_CHAPTER, "the-fix")
 
 LAB = Lab(
     name="eager_crops",
@@ -256,24 +257,16 @@ LAB = Lab(
     arguments=lambda size, model, rng, count: (model, *make_crops(size.config, rng, count)),
     oracle=reference,
     checks=(
-        MetricWithin(
-            "landmark error", point_error, tolerance=0.05, unit="px", link=Link(_CHAPTER, "the-fix")
-        ),
-        MetricWithin(
-            "visibility error",
-            visibility_error,
-            tolerance=0.0015,
-            unit="",
-            link=Link(_CHAPTER, "the-fix"),
-        ),
+        # Solution 1e-5 px and 2e-7; the nearest wrong ones 0.024 px and 6e-4 (float16), 0.018 px
+        # (MLPs in bfloat16). Other inputs: 8 px and 0.09 away.
+        MetricWithin("landmark error", point_error, tolerance=0.005, unit="px", link=_FIX),
+        MetricWithin("visibility error", visibility_error, tolerance=0.0002, unit="", link=_FIX),
         RecompilesAtMost(1, link=Link(_CHAPTER, "keep-the-model-stable")),
         CompilesAtMost(0, link=Link(_CHAPTER, "keep-the-model-stable")),
-        LaunchesAtMost(
-            10, link=Link(_CHAPTER, "the-fix"), parts_link=Link(_CHAPTER, "the-whole-forward")
-        ),
-        SyncsAtMost(0, link=Link(_CHAPTER, "the-fix")),
+        LaunchesAtMost(10, link=_FIX, parts_link=Link(_CHAPTER, "the-whole-forward")),
+        SyncsAtMost(0, link=_FIX),
         KernelsAtMost(500, link=Link(_CHAPTER, "on-a-gpu")),
-        SpeedupAtLeast(10, link=Link(_CHAPTER, "the-fix")),
+        SpeedupAtLeast(10, link=_FIX),
         TimeWithin(6, link=Link(_CHAPTER, "the-whole-forward")),
     ),
 )
