@@ -220,10 +220,11 @@ def test_a_class_that_claims_to_be_an_array_is_none():
         def __array__(self, dtype=None, copy=None):
             return np.asarray(self.compute())
 
-    replace_method(Lazy, "__class__", property(lambda _: type(jnp.zeros(()))))
+    claim = property(lambda _: type(jnp.zeros(())))
+    liar = type("Liar", (Lazy,), {"__class__": claim})
 
     def smooth(scale, signals):
-        return Lazy(lambda: broken_smooth(scale, signals))
+        return liar(lambda: broken_smooth(scale, signals))
 
     assert verdict(smooth)[:2] == ("fail", "runs")
 
