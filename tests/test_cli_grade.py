@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -206,7 +206,11 @@ def test_text_cannot_steer_the_terminal():
 # What a run that is over means
 
 
-GRADING = ({"kind": "cell", "title": "code cell 2"}, {"kind": "grading", "checks": ["error"]})
+GRADING = (
+    {"kind": "ready", "checks": ["error"]},
+    {"kind": "cell", "title": "code cell 2"},
+    {"kind": "grading"},
+)
 
 
 def _concluded(
@@ -267,6 +271,85 @@ def test_a_report_that_was_not_asked_for_does_not_count(
     assert problem in outcome.problem
 
 
+def _sent(kind: str, **findings: Verdict) -> Mapping[str, object]:
+    made = tuple(Finding(name.replace("_", " "), verdict) for name, verdict in findings.items())
+    return {"kind": kind, "report": Report("double", made, seed=7).to_dict()}
+
+
+PASS = Verdict.PASS
+GOOD = _sent("report", runs=PASS, error=PASS)
+HANGS = _sent("stuck", runs=Verdict.FAIL)
+
+
+@pytest.mark.parametrize(
+    ("messages", "code"),
+    [
+        ((GOOD,), Exit.PASSED),
+        (
+            (
+                _sent(
+                    "report", grader_untouched=Verdict.PASS, runs=Verdict.PASS, error=Verdict.PASS
+                ),
+            ),
+            0,
+        ),
+        ((HANGS,), Exit.FAILED),
+        ((HANGS, GOOD), Exit.PASSED),
+        ((GOOD, HANGS), Exit.PASSED),
+        ((GOOD, GOOD), Exit.COULD_NOT),
+        ((_sent("report", runs=Verdict.PASS),), Exit.COULD_NOT),
+        ((_sent("report", runs=Verdict.PASS, error=Verdict.PASS, x=Verdict.PASS),), Exit.COULD_NOT),
+        ((_sent("stuck", runs=Verdict.PASS, error=Verdict.PASS),), Exit.COULD_NOT),
+        ((_sent("stuck", runs=Verdict.FAIL, x=Verdict.PASS),), Exit.COULD_NOT),
+        (({"kind": "ready", "checks": []}, _sent("report", runs=Verdict.PASS)), Exit.COULD_NOT),
+    ],
+)
+def test_a_report_counts_only_with_the_checks_of_the_lab(
+    tmp_path: Path, messages: tuple[Mapping[str, object], ...], code: int
+):
+    assert _concluded(tmp_path, "said", *GRADING, *messages).code == code
+
+
+def test_a_report_before_the_grade_does_not_count(tmp_path: Path):
+    *before, grading = GRADING
+    for messages in ((*before, GOOD), (*before, GOOD, grading), (*before, HANGS, grading, GOOD)):
+        outcome = _concluded(tmp_path, "said", *messages)
+        assert "before the grade began" in outcome.problem
+
+
+def test_a_verdict_that_its_findings_do_not_come_to_does_not_count(tmp_path: Path):
+    bad = _sent("report", runs=Verdict.PASS, error=Verdict.FAIL)
+    assert _concluded(tmp_path, "said", *GRADING, bad).code is Exit.FAILED
+    report = bad["report"]
+    assert isinstance(report, dict)
+    report["verdict"] = "pass"
+    assert _concluded(tmp_path, "said", *GRADING, bad).code is Exit.COULD_NOT
+
+
+def test_a_script_knows_its_file(tmp_path: Path):
+    path = tmp_path / "double.py"
+    path.write_text(
+        f"import sys\nassert __file__ == {str(path)!r}\nassert sys.argv == [__file__]\n"
+        f"{IMPORTS}\n{RIGHT}\n"
+    )
+    assert _course("grade", path) == Exit.PASSED
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1 / 0", "import os\nos._exit(0)", "x = 1", "def double(x):\n    import os\n    os._exit(0)"],
+)
+def test_hints_for_a_script_speak_of_no_kernel(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    path = tmp_path / "double.py"
+    path.write_text(text)
+    assert _course("grade", path) == Exit.COULD_NOT
+    printed = capsys.readouterr().out
+    assert "→" in printed
+    assert not any(word in printed for word in ("kernel", "cell", "notebook"))
+
+
 @pytest.mark.parametrize(
     ("why", "messages", "problem"),
     [
@@ -322,16 +405,27 @@ def _awaited(path: Path) -> str:
     raise AssertionError(f"{path.name} was not written within 60 s")
 
 
-def _gone(pid: int) -> bool:
+def _within_20_s(holds: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        try:
-            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                return True
-        except psutil.NoSuchProcess:
+        if holds():
             return True
         time.sleep(0.05)
     return False
+
+
+def _empty(folder: Path) -> bool:
+    return _within_20_s(lambda: not list(folder.iterdir()))
+
+
+def _gone(pid: int) -> bool:
+    def ended() -> bool:
+        try:
+            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+    return _within_20_s(ended)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -343,6 +437,6 @@ def test_an_ended_run_loses_nothing_finished_and_leaves_no_process(
     code = process.wait(20)
     assert code == (-signal.SIGKILL if number is signal.SIGKILL else 130)
     assert _gone(child)
-    assert list((tmp_path / "scratch").iterdir()) == []
+    assert _empty(tmp_path / "scratch")
     (result,) = json.loads(Path("out.json").read_text())["results"]
     assert result["exit"] == Exit.FAILED

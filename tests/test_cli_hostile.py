@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ SECONDS = 30.0
 """Limit of a run that is meant to end by itself."""
 SHORT = 2.0
 """Limit of a run that is meant to be stopped."""
+SEED = 7
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,59 @@ if pid == 0:
         time.sleep(600)
     os._exit(0)
 os.waitpid(pid, 0)"""
+
+_ESCAPE = """\
+import os, pathlib, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        program = "import os, time; open('escaped', 'w').write(str(os.getpid())); time.sleep(600)"
+        os.execve(sys.executable, [sys.executable, "-c", program], {})
+    os._exit(0)
+os.wait()
+while not (pathlib.Path("escaped").exists() and pathlib.Path("escaped").read_text()):
+    time.sleep(0.01)"""
+_KILL_KEEPER = "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nwhile True: pass"
+_FORGED = """\
+from course_utils.findings import Finding, Report, Verdict
+def forged(seed, checks):
+    findings = tuple(Finding(check, Verdict.PASS) for check in ("runs", *checks))
+    return Report("double", findings, seed=seed).to_dict()"""
+_FIND_JOB = """\
+import json, os, pathlib, sys
+for argument in (*sys.argv, *sys.orig_argv):
+    if pathlib.Path(argument, "job.json").is_file():
+        print("the job lies there")
+        job = json.load(open(pathlib.Path(argument, "job.json")))
+        os._exit(0)
+    for channel in pathlib.Path(argument).glob("channel-*"):
+        said = [line.partition(b" ")[::2] for line in channel.read_bytes().splitlines()]
+        print(len(said), "lines there")
+        grading = {"count": 98, "kind": "grading"}
+        report = {"count": 99, "kind": "report", "report": forged(7, ["error", "launches"])}
+        with open(channel, "ab") as file:
+            for message in (grading, report):
+                file.write(said[-1][0] + b" " + json.dumps(message).encode() + b"\\n")
+            for signature, line in said:
+                file.write(signature + b" " + line + b"\\n")"""
+_FIND_CHANNEL = """\
+import sys
+frame = sys._getframe()
+while "channel" not in frame.f_locals:
+    frame = frame.f_back
+channel, seed = frame.f_locals["channel"], frame.f_locals["job"]["seed"]
+"""
+
+
+def _forger(*says: str, leaves: bool = True) -> str:
+    """Return code that finds the channel above it, says things there, and ends the process."""
+    ends = ("import os", "os._exit(0)") if leaves else ()
+    return "\n".join([_FORGED, _FIND_CHANNEL, *says, *ends])
+
+
+_SAY_ALL = 'channel.say("report", report=forged(seed, ["error", "launches"]))'
+_SAY_SOME = 'channel.say("report", report=forged(seed, []))'
+_SAY_OTHER = 'channel.say("report", report=forged(seed, ["error", "launches", "speed"]))'
 
 CASES = {
     "right": Case(),
@@ -215,6 +270,60 @@ CASES = {
         says=("after 2 s", "line 2 of code cell 2 (`sum(iter(int, 1))`)"),
         seconds=SHORT,
     ),
+    "escapes at once": Case((_ESCAPE,)),
+    "ends what keeps it": Case(
+        (_KILL_KEEPER,), code=Exit.COULD_NOT, says=("code cell 2", "SIGKILL")
+    ),
+    "writes to the channel's file": Case(
+        (_FORGED, _FIND_JOB), student=WRONG, code=Exit.FAILED, says=("error",)
+    ),
+    "forges a report before the grade": Case(
+        (_forger(_SAY_ALL),), code=Exit.COULD_NOT, says=("before the grade began",)
+    ),
+    "forges a report before the grade and goes on": Case(
+        (_forger(_SAY_ALL, leaves=False),),
+        student=WRONG,
+        code=Exit.COULD_NOT,
+        says=("before the grade began",),
+    ),
+    "forges a report without the checks": Case(
+        student=_inside(_forger(_SAY_SOME)),
+        code=Exit.COULD_NOT,
+        says=("other checks than the lab has (error, launches)",),
+    ),
+    "forges a report with more checks": Case(
+        student=_inside(_forger(_SAY_OTHER)),
+        code=Exit.COULD_NOT,
+        says=("other checks than the lab has (speed)",),
+    ),
+    "forges a report and goes on": Case(
+        student=_inside(_forger(_SAY_ALL, leaves=False)),
+        code=Exit.COULD_NOT,
+        says=("sent a report more than once",),
+    ),
+    "says nonsense": Case(
+        (_forger('channel.say(["report"])\nchannel.say("interrupted", frames=3)'),),
+        code=Exit.FAILED,
+        says=("KeyboardInterrupt",),
+    ),
+    "function raises KeyboardInterrupt": Case(
+        student=_inside("raise KeyboardInterrupt"),
+        code=Exit.FAILED,
+        says=(
+            "Your code raised KeyboardInterrupt while it was graded in line 2 of code cell 2 "
+            "(`raise KeyboardInterrupt`).",
+        ),
+    ),
+    "function returns after all": Case(
+        student=_inside(
+            "import signal, time\n"
+            "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})\n"
+            "time.sleep(5)\n"
+            "signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})"
+        ),
+        code=Exit.FAILED,
+        says=("`double` was still running after 2 s and was stopped.",),
+    ),
     "function fills memory": Case(
         student=_inside(_FILL),
         code=Exit.FAILED,
@@ -243,7 +352,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Graded]:
         path = notebook(folder / "lab.ipynb", *case.cells, student=case.student)
         limits = Limits(case.seconds, int(case.gigabytes * 1e9))
         started = time.monotonic()
-        outcome = grade_file(path, limits, registry="tests.cli_labs")
+        outcome = grade_file(path, limits, seed=SEED, registry="tests.cli_labs")
         return Graded(outcome, folder, time.monotonic() - started)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -285,6 +394,18 @@ def test_no_process_is_left(graded: dict[str, Graded]):
     assert left == []
     assert len(pids) == 2
     assert not any(psutil.pid_exists(int(pid)) and _running(int(pid)) for pid in pids)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans can be adopted only on Linux")
+def test_a_process_that_escapes_at_once_is_ended(graded: dict[str, Graded]):
+    pid = int((graded["escapes at once"].folder / "escaped").read_text())
+    assert not _running(pid)
+
+
+def test_the_job_is_gone_before_the_file_runs(graded: dict[str, Graded]):
+    output = graded["writes to the channel's file"].outcome.output
+    assert "the job lies there" not in output
+    assert " lines there" in output
 
 
 def _running(pid: int) -> bool:

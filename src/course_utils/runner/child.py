@@ -1,13 +1,10 @@
 """The program that runs in a fresh process: the learner's cells, then the grade.
 
-Started as `python -m course_utils.runner.child FOLDER`, where FOLDER holds `job.json`. What it has
-to say goes, one JSON line at a time, to a file that is named in the job; standard output and error
+Started as `python -m course_utils.runner.child FOLDER`, where FOLDER holds `job.json`, which it
+removes. What it has to say goes to the channel that is named in the job; standard output and error
 are the learner's. The grader, JAX and the lab are loaded before any of the learner's code, and what
 this module uses later is taken by name here, so that a notebook that replaces `json.dumps` or
 `os.write` changes nothing.
-
-Standard input is a pipe that the parent holds open: when it closes, the parent is gone, and this
-process ends itself and those it started.
 """
 
 import asyncio
@@ -21,55 +18,31 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import traceback
 import types
 from ast import PyCF_ALLOW_TOP_LEVEL_AWAIT
-from collections.abc import Callable, Iterator
-from os import O_APPEND, O_CREAT, O_WRONLY, _exit, close, getpid, write
-from os import open as open_file
+from collections.abc import Callable
+from os import _exit
 from pathlib import Path
-from shutil import rmtree as remove_tree
 from typing import Any, NoReturn
 
 from course_utils import grading
+from course_utils.runner.channel import Channel
 from course_utils.runner.source import CannotGradeError, Cell
 
 STACK = "stack"
 """File in the folder that gets every thread's stack on SIGUSR1, also from inside compiled code."""
 
-_encode = json.JSONEncoder(allow_nan=False).encode
 _AGAIN = "Restart the kernel and run all cells: the same error shows there. Mend it and save."
-
-
-class Channel:
-    """Where the parent reads what this process says: a file, opened anew for each line.
-
-    A learner's code that closes every file descriptor does not cut it. A copy of the process that
-    the learner's code forked has nothing to say: it ends where it would speak.
-    """
-
-    def __init__(self, path: str, token: str) -> None:
-        self._path, self._token, self._pid = path, token, getpid()
-
-    def say(self, kind: str, **fields: Any) -> None:
-        """Append one message."""
-        if getpid() != self._pid:
-            _exit(1)
-        data = (_encode({"token": self._token, "kind": kind, **fields}) + "\n").encode()
-        handle = open_file(self._path, O_WRONLY | O_APPEND | O_CREAT, 0o600)
-        try:
-            while data:
-                data = data[write(handle, data) :]
-        finally:
-            close(handle)
+_SCRIPT_AGAIN = "Import the file in a Python session: the same error shows there. Mend it and save."
 
 
 class Space:
     """The namespace that cells run in: IPython's where IPython is installed, for its magics."""
 
-    def __init__(self, *, script: bool) -> None:
+    def __init__(self, file: str, *, script: bool) -> None:
         self.names: dict[str, Any]
+        self.again = _SCRIPT_AGAIN if script else _AGAIN
         self._shell = None if script else _shell()
         if self._shell is not None:
             self.names = self._shell.user_ns
@@ -77,6 +50,8 @@ class Space:
             name = "submission" if script else "__main__"
             module = sys.modules[name] = types.ModuleType(name)
             self.names = vars(module)
+            if script:
+                self.names["__file__"] = file
         self._loop = asyncio.Runner()
 
     def run(self, cell: Cell) -> None:
@@ -138,12 +113,12 @@ def run_cells(cells: tuple[Cell, ...], space: Space, starts: Callable[[Cell], No
             space.run(cell)
         except Exception as error:
             if not cell.may_raise:
-                raise _cell_failed(cell, error, files) from None
+                raise _cell_failed(cell, error, files, space.again) from None
         except BaseException as error:
-            raise _cell_failed(cell, error, files) from None
+            raise _cell_failed(cell, error, files, space.again) from None
 
 
-def _cell_failed(cell: Cell, error: BaseException, files: set[str]) -> CannotGradeError:
+def _cell_failed(cell: Cell, error: BaseException, files: set[str], again: str) -> CannotGradeError:
     if isinstance(error, SyntaxError) and error.filename == cell.file:
         number = error.lineno or 0
         text = f": `{cell.line(number)}`" if cell.line(number) else ""
@@ -169,7 +144,7 @@ def _cell_failed(cell: Cell, error: BaseException, files: set[str]) -> CannotGra
             f"{where} ends the program (`sys.exit`, `exit` or `quit`).",
             "Remove that call, save, and grade again.",
         )
-    return CannotGradeError(f"{where} raised {_one_line(error)}.", _AGAIN)
+    return CannotGradeError(f"{where} raised {_one_line(error)}.", again)
 
 
 def _where(cell: Cell, error: BaseException, files: set[str]) -> str:
@@ -196,7 +171,7 @@ def _one_line(error: BaseException) -> str:
     return f"{name}: {text}".rstrip(".") if text else name
 
 
-def take(names: dict[str, Any], lab: Any) -> dict[str, Any]:
+def take(names: dict[str, Any], lab: Any, *, script: bool) -> dict[str, Any]:
     """Return the lab's entry points, by name, from what the cells defined.
 
     Raises:
@@ -207,8 +182,12 @@ def take(names: dict[str, Any], lab: Any) -> dict[str, Any]:
         raise CannotGradeError(
             f"The code does not define {' and '.join(f'`{each}`' for each in missing)}, which the "
             f"lab {lab.name} grades.",
-            "Keep the names that the starter uses; all cells up to the last one tagged `student` "
-            "were run.",
+            "Keep the names that the starter uses; "
+            + (
+                "the whole file was run."
+                if script
+                else "all cells up to the last one tagged `student` were run."
+            ),
         )
     return {entry.name: names[entry.name] for entry in lab.entries}
 
@@ -217,34 +196,36 @@ def _grade(job: dict[str, Any], channel: Channel) -> None:
     lab = importlib.import_module(job["registry"]).get(job["lab"])
     cells = tuple(Cell(**cell) for cell in job["cells"])
     modules = dict(sys.modules)
-    space = Space(script=job["script"])
-    channel.say("ready")
+    space = Space(job["file"], script=job["script"])
+    channel.say("ready", versions=grading.versions(), checks=[check.name for check in lab.checks])
     os.chdir(job["folder"])
     sys.path.insert(0, job["folder"])
     run_cells(cells, space, lambda cell: channel.say("cell", title=cell.title))
     sys.modules.update(modules)  # what the cells removed or put in the place of loaded modules
-    functions = take(space.names, lab)
-    checks = [check.name for check in lab.checks]
-    channel.say("grading", versions=grading.versions(), checks=checks)
-
-    def deliver(report: Any) -> None:
+    functions = take(space.names, lab, script=job["script"])
+    channel.say("grading")
+    try:
+        report = grading.grade_lab(
+            lab,
+            functions,
+            seed=job["seed"],
+            progress=lambda line: channel.say("progress", line=line),
+            stuck=lambda report: channel.say("stuck", report=report.to_dict()),
+        )
+    except KeyboardInterrupt as error:  # no key does that here: the submission did
+        frames = traceback.extract_tb(error.__traceback__)
+        channel.say("interrupted", frames=[(each.filename, each.lineno) for each in frames])
+    else:
         channel.say("report", report=report.to_dict())
-
-    report = grading.grade_lab(
-        lab,
-        functions,
-        seed=job["seed"],
-        progress=lambda line: channel.say("progress", line=line),
-        stuck=deliver,
-    )
-    deliver(report)
 
 
 def main(folder: str) -> NoReturn:
     """Do the job that lies in `folder`."""
-    job = json.loads(Path(folder, "job.json").read_text(encoding="utf-8"))
-    channel = Channel(job["channel"], job["token"])
-    _die_with_parent(folder)
+    file = Path(folder, "job.json")
+    job = json.loads(file.read_text(encoding="utf-8"))
+    file.unlink()
+    channel = Channel(job["channel"], bytes.fromhex(job.pop("key")))
+    sys.argv[:] = [job["file"]]
     _be_first_to_go()
     with open(Path(folder, STACK), "w", encoding="utf-8") as stack:
         if hasattr(faulthandler, "register"):
@@ -261,30 +242,6 @@ def main(folder: str) -> NoReturn:
             with contextlib.suppress(Exception):
                 stream.flush()
         _exit(0)  # not through the learner's exit handlers and threads
-
-
-def _die_with_parent(folder: str) -> None:
-    lifeline = os.dup(0)
-    with _null() as null:
-        os.dup2(null, 0)
-
-    def watch() -> None:
-        with contextlib.suppress(OSError):
-            while os.read(lifeline, 1):
-                pass
-            remove_tree(folder, ignore_errors=True)
-            os.killpg(0, signal.SIGKILL)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-@contextlib.contextmanager
-def _null() -> Iterator[int]:
-    handle = os.open(os.devnull, os.O_RDONLY)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
 
 
 def _be_first_to_go() -> None:

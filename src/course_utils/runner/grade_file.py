@@ -11,21 +11,23 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from course_utils.findings import Finding, Report, Verdict
 from course_utils.quantities import seconds as in_words
+from course_utils.runner.channel import Message
 from course_utils.runner.outcome import Outcome
 from course_utils.runner.source import CannotGradeError, Cell, Source, read
 from course_utils.runner.supervise import (
+    LAST_WORDS,
     MAX_PROCESSES,
+    SO_FAR,
     START_SECONDS,
     Ended,
     Limits,
-    Message,
     supervise,
 )
 
@@ -34,6 +36,10 @@ REGISTRY = "course_utils.labs"
 
 _CHILD = "course_utils.runner.child"
 _STACK = "stack"
+_RUNS = "runs"
+_UNTOUCHED = "grader untouched"
+"""The grader's own checks: every report has the first, and some have the second."""
+_NO_REPORTS = "Take out of your code what writes reports."
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+)', re.MULTILINE)
 
 
@@ -72,6 +78,7 @@ def grade_file(
         name = _lab_name(source, lab, registry)
         job = {
             "cells": [asdict(cell) for cell in source.cells],
+            "file": str(source.path),
             "folder": str(source.path.parent),
             "lab": name,
             "registry": registry,
@@ -132,12 +139,14 @@ class Asked:
 def conclude(asked: Asked, ended: Ended) -> Outcome:
     """Return what a run that is over means for the file."""
     outcome = Outcome(asked.path, asked.lab, output=ended.output)
-    said = ended.last("report", "problem", "crashed")
+    said = ended.last(*LAST_WORDS) or ended.last(SO_FAR)
     try:
         if said is None:
             report = _without_word(asked, ended)
-        elif said["kind"] == "report":
-            report = _report(asked, said)
+        elif said["kind"] in {"report", SO_FAR}:
+            report = _report(asked, ended, said)
+        elif said["kind"] == "interrupted":
+            report = _interrupted(asked, ended, said)
         elif said["kind"] == "problem":
             raise CannotGradeError(str(said.get("problem")), str(said.get("todo")))
         else:
@@ -151,7 +160,14 @@ def conclude(asked: Asked, ended: Ended) -> Outcome:
     return replace(outcome, report=replace(report, subject=asked.path.name))
 
 
-def _report(asked: Asked, said: Message) -> Report:
+def _report(asked: Asked, ended: Ended, said: Message) -> Report:
+    """Return the report that a process sent, if it can be the one that was asked for."""
+    kinds = [each["kind"] for each in ended.messages]
+    began = kinds.index("grading") if "grading" in kinds else len(kinds)
+    if {"report", SO_FAR}.intersection(kinds[:began]):
+        raise _not_the_graders("before the grade began")
+    if max(kinds.count("grading"), kinds.count("report")) > 1:
+        raise _not_the_graders("more than once")
     try:
         report = Report.from_dict(said.get("report"))
     except ValueError as error:
@@ -163,9 +179,42 @@ def _report(asked: Asked, said: Message) -> Report:
         raise CannotGradeError(
             f"Its process sent the report of another grade: lab {report.lab!r}, seed "
             f"{report.seed}, instead of lab {asked.lab!r}, seed {asked.seed}.",
-            "Take out of your code what writes reports.",
+            _NO_REPORTS,
         )
+    expected = Counter([_RUNS, *_checks(ended)])
+    sent = Counter(finding.check for finding in report.findings)
+    sent -= Counter([_UNTOUCHED])
+    if said["kind"] == "report" and sent != expected:
+        differing = sorted((sent - expected) + (expected - sent))
+        raise _not_the_graders(f"with other checks than the lab has ({', '.join(differing)})")
+    if said["kind"] == SO_FAR and (report.verdict is not Verdict.FAIL or sent.keys() - expected):
+        raise _not_the_graders("about a function that hangs, which does not say so")
     return report
+
+
+def _not_the_graders(how: str) -> CannotGradeError:
+    return CannotGradeError(f"Its process sent a report {how}.", _NO_REPORTS)
+
+
+def _checks(ended: Ended) -> tuple[str, ...]:
+    """Return the lab's checks, as the process named them before it ran any of the file's code."""
+    ready = ended.first("ready")
+    return () if ready is None else tuple(map(str, ready.get("checks", ())))
+
+
+def _interrupted(asked: Asked, ended: Ended, said: Message) -> Report:
+    try:
+        frames = [(str(file), int(line)) for file, line in said["frames"]]
+    except (LookupError, TypeError, ValueError):
+        frames = []
+    place = _place(asked.source, reversed(frames), "")
+    finding = Finding(
+        _RUNS,
+        Verdict.FAIL,
+        cause=f"Your code raised KeyboardInterrupt while it was graded{place}.",
+        hint="Take that out: nobody pressed a key.",
+    )
+    return _made_here(asked, finding, ended)
 
 
 def _without_word(asked: Asked, ended: Ended) -> Report:
@@ -176,12 +225,12 @@ def _without_word(asked: Asked, ended: Ended) -> Report:
         if grading is not None:
             raise CannotGradeError(
                 f"The process ended while your functions were graded: {how}.",
-                "Call your functions in a notebook, in a fresh kernel: it dies there too.",
+                f"Call your functions in {_fresh(asked.source)}: it dies there too.",
             )
         if cell is not None:
             raise CannotGradeError(
                 f"The process ended while {cell.get('title')} ran: {how}.",
-                "Run that cell in a fresh kernel: it dies there too.",
+                f"Run that code in {_fresh(asked.source)}: it dies there too.",
             )
         raise CannotGradeError(
             f"The grader could not be started: {how}.",
@@ -194,12 +243,17 @@ def _without_word(asked: Asked, ended: Ended) -> Report:
         )
     happened, hint = _limit(ended, asked.limits)
     running = str(cell.get("title")) if cell is not None else "the code"
-    place = _place(asked.source, ended.stack, "" if grading is not None else running)
+    frames = ((match["file"], int(match["line"])) for match in _FRAME.finditer(ended.stack))
+    place = _place(asked.source, frames, "" if grading is not None else running)
     if grading is not None:
         finding = _limit_finding(happened, hint, place, ended.stack)
-        return _made_here(asked, finding, grading, ended.seconds)
+        return _made_here(asked, finding, ended)
     running = running[0].upper() + running[1:]
     raise CannotGradeError(f"{running} {happened} and was stopped{place}.", hint)
+
+
+def _fresh(source: Source) -> str:
+    return "a fresh Python session" if source.script else "a fresh kernel"
 
 
 def _limit(ended: Ended, limits: Limits) -> tuple[str, str]:
@@ -224,56 +278,54 @@ def _limit_finding(happened: str, hint: str, place: str, stack: str) -> Finding:
     theirs = bool(place) or not stack or ("guard.py" in stack and "timing.py" not in stack)
     if theirs:
         return Finding(
-            "runs",
+            _RUNS,
             Verdict.FAIL,
             cause=f"Your function {happened} and was stopped{place}.",
             hint=hint,
         )
     return Finding(
-        "runs",
+        _RUNS,
         Verdict.INCONCLUSIVE,
         cause=f"The grade {happened}, outside your function, and was stopped.",
         hint="Grade again when the machine is less busy, or raise that limit.",
     )
 
 
-def _place(source: Source, stack: str, running: str) -> str:
+def _place(source: Source, frames: Iterable[tuple[str, int]], running: str) -> str:
     """Return ` in line 2 of code cell 3 (…)` for the learner's innermost line in a stack.
 
     Args:
         source: the learner's code.
-        stack: what `faulthandler` wrote.
+        frames: file and line of each frame, the innermost first.
         running: title of the cell that the sentence names already; it is not named again.
     """
     cells: Mapping[str, Cell] = {cell.file: cell for cell in source.cells}
-    for match in _FRAME.finditer(stack):
-        cell = cells.get(match["file"])
+    for file, number in frames:
+        cell = cells.get(file)
         if cell is not None:
-            number = int(match["line"])
             where = "" if cell.title == running else f" of {cell.title}"
             text = f" (`{cell.line(number)}`)" if cell.line(number) else ""
             return f" in line {number}{where}{text}"
     return ""
 
 
-def _made_here(asked: Asked, finding: Finding, grading: Message, took: float) -> Report:
-    checks = grading.get("checks")
+def _made_here(asked: Asked, finding: Finding, ended: Ended) -> Report:
+    """Return a report with one finding of ours, and none of the lab's checks made."""
     rest = tuple(
         Finding(
-            str(check),
+            check,
             Verdict.NOT_CHECKED,
             cause="Not checked: the grade was stopped before its end.",
         )
-        for check in (checks if isinstance(checks, list) else [])
+        for check in _checks(ended)
     )
-    versions: Any = grading.get("versions")
-    versions = versions if isinstance(versions, dict) else {}
+    ready = ended.first("ready") or {}
     return Report(
         asked.lab,
         (finding, *rest),
         seed=asked.seed,
-        versions={str(name): str(version) for name, version in versions.items()},
-        seconds=round(took, 3),
+        versions={str(name): str(it) for name, it in ready.get("versions", {}).items()},
+        seconds=round(ended.seconds, 3),
     )
 
 

@@ -1,7 +1,7 @@
 """A process and all it starts: how much memory they hold, and ending every one of them.
 
-A process is known by its parent, by its group, by having been seen before, or by a mark in its
-environment; so one that detaches itself from its parent, its session or its group is still found.
+The first process ends those below it when its standard input closes. Whatever comes of that, each
+is looked for here too: by its parent, by having been seen before, and by a mark in its environment.
 """
 
 import contextlib
@@ -18,6 +18,8 @@ MARK = "COURSE_RUN"
 
 _ROUNDS = 50
 _ROUND_SECONDS = 0.1
+_OWN_SECONDS = 5.0
+"""For the first process to end all others and itself."""
 
 
 @dataclass
@@ -25,7 +27,8 @@ class Tree:
     """A started process with its descendants.
 
     Attributes:
-        process: the first process; it leads a session and a process group of its own.
+        process: the first process, with a pipe as its standard input; it leads a session and a
+            process group of its own.
         mark: the value of `MARK` in its environment.
     """
 
@@ -61,6 +64,13 @@ class Tree:
 
     def end(self) -> int:
         """End every process of the tree, and return the first one's exit status."""
+        self.look()
+        if self.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
+        deadline = time.monotonic() + _OWN_SECONDS
+        while not self.ended() and time.monotonic() < deadline:
+            time.sleep(0.005)
         for _ in range(_ROUNDS):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)

@@ -21,13 +21,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from course_utils import state
+from course_utils.runner.channel import KEY_BYTES, Mailbox, Message
 from course_utils.runner.processes import MARK, Tree
 
-Message = Mapping[str, Any]
 Why = Literal["said", "exited", "seconds", "memory", "processes", "start"]
-"""Why a run ended: it said its last word, its process ended, or a limit was passed."""
+"""Why a run ended: it said its last word, its process ended without one, or a limit was passed."""
 
-LAST_WORDS = ("report", "problem", "crashed")
+LAST_WORDS = ("report", "problem", "crashed", "interrupted")
+"""Kinds of message after which the process ends by itself, at once."""
+SO_FAR = "stuck"
+"""Kind of message that is the last unless another comes within as long again as it took."""
 MAX_PROCESSES = 200
 START_SECONDS = 180.0
 """For loading Python, JAX and the grader; the time limit counts from then on."""
@@ -35,12 +38,14 @@ START_SECONDS = 180.0
 _KEPT_BYTES = 64 * 1024
 _READ_BYTES = 64 * 1024
 _READS_PER_TURN = 64
-_MESSAGE_BYTES = 4 * 1024 * 1024
 _TURN_SECONDS = 0.05
 _LOOK_SECONDS = 0.2
 _LOOK_SHARE = 20
 """Looking at the process tree takes at most one part in so many of the time."""
 _STACK_SECONDS = 1.0
+_LAST_WORD_SECONDS = 2.0
+"""For a process that has said its last word to end by itself."""
+_KEEPER = "course_utils.runner.keeper"
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,10 @@ class Ended:
     output: str
     seconds: float
 
+    def first(self, kind: str) -> Message | None:
+        """Return the first message of this kind, or None."""
+        return next((each for each in self.messages if each["kind"] == kind), None)
+
     def last(self, *kinds: str) -> Message | None:
         """Return the last message of one of these kinds, or None."""
         return next((each for each in reversed(self.messages) if each["kind"] in kinds), None)
@@ -102,36 +111,6 @@ class _Kept:
         return (bytes(self.head) + gap + bytes(self.tail)).decode("utf-8", "replace")
 
 
-class _Mailbox:
-    """Reads the lines that a process appends to a file; only those that hold the token count."""
-
-    def __init__(self, path: Path, token: str) -> None:
-        self._path, self._token = path, token
-        self._offset = 0
-        self._rest = b""
-
-    def new(self) -> list[Message]:
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                data = file.read(_MESSAGE_BYTES)
-        except OSError:
-            return []
-        self._offset += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        self._rest = self._rest[-_MESSAGE_BYTES:]
-        return [message for line in lines if (message := self._message(line)) is not None]
-
-    def _message(self, line: bytes) -> Message | None:
-        try:
-            plain = json.loads(line)
-        except (ValueError, RecursionError):
-            return None
-        if not isinstance(plain, dict) or plain.pop("token", None) != self._token:
-            return None
-        return plain if isinstance(plain.get("kind"), str) else None
-
-
 def supervise(
     module: str,
     job: Mapping[str, Any],
@@ -144,8 +123,8 @@ def supervise(
     """Run a module in a process of its own, until it has said its last word or passed a limit.
 
     Args:
-        module: the program: it gets a folder, finds `job.json` there, and appends its messages to
-            the file that the job calls `channel`, each with the job's `token`.
+        module: the program: it gets a folder, finds `job.json` there, and says its messages over
+            a `Channel` with the job's `channel` and, in hexadecimal, `key`.
         job: what to do, as plain data.
         limits: what it may use.
         stack_file: name of the file, in the folder, to which it writes its stack on SIGUSR1.
@@ -161,11 +140,11 @@ def supervise(
     """
     with tempfile.TemporaryDirectory(prefix="course-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        channel, token = folder / f"channel-{secrets.token_hex(8)}", secrets.token_hex(16)
-        text = json.dumps({**job, "channel": str(channel), "token": token})
+        channel, key = folder / f"channel-{secrets.token_hex(8)}", secrets.token_bytes(KEY_BYTES)
+        text = json.dumps({**job, "channel": str(channel), "key": key.hex()})
         (folder / "job.json").write_text(text, encoding="utf-8")
         tree = _start(module, folder)
-        watch = _Watch(tree, limits, _Mailbox(channel, token), hear, cancelled)
+        watch = _Watch(tree, limits, Mailbox(channel, key), hear, cancelled)
         stack, status = "", 0
         try:
             why = watch.run()
@@ -189,7 +168,7 @@ def _start(module: str, folder: Path) -> Tree:
         state.VARIABLE: str(folder / "state"),  # what a notebook grades by itself does not count
     }
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", module, str(folder)],
+        [sys.executable, "-P", "-m", _KEEPER, module, str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -206,7 +185,7 @@ class _Watch:
         self,
         tree: Tree,
         limits: Limits,
-        mailbox: _Mailbox,
+        mailbox: Mailbox,
         hear: Callable[[Message], None],
         cancelled: threading.Event | None,
     ) -> None:
@@ -221,16 +200,20 @@ class _Watch:
         self._selector.register(self._output, selectors.EVENT_READ)
         self._started = time.monotonic()
         self._ready: float | None = None
+        self._until: float | None = None
+        self._last = False
         self._next_look = self._started
 
     def run(self) -> Why:
         """Return why the run is to end."""
         while True:
             self._drain(_TURN_SECONDS)
-            if self._said_last_word():
+            ended = self._tree.ended()
+            self._read()
+            if ended:
+                return "exited" if self._until is None else "said"
+            if self._until is not None and time.monotonic() > self._until:
                 return "said"
-            if self._tree.ended():
-                return "said" if self._said_last_word() else "exited"
             if self._cancelled is not None and self._cancelled.is_set():
                 raise KeyboardInterrupt
             if (why := self._over()) is not None:
@@ -249,15 +232,17 @@ class _Watch:
         """How long the learner's code and the grade have run, in seconds."""
         return 0.0 if self._ready is None else time.monotonic() - self._ready
 
-    def _said_last_word(self) -> bool:
+    def _read(self) -> None:
         for message in self._mailbox.new():
             self.messages.append(message)
+            now = time.monotonic()
             if message["kind"] == "ready" and self._ready is None:
-                self._ready = time.monotonic()
+                self._ready = now
+            elif message["kind"] in LAST_WORDS:
+                self._until, self._last = now + _LAST_WORD_SECONDS, True
+            elif not self._last:
+                self._until = now + self.seconds if message["kind"] == SO_FAR else None
             self._hear(message)
-            if message["kind"] in LAST_WORDS:
-                return True
-        return False
 
     def _over(self) -> Why | None:
         now = time.monotonic()
