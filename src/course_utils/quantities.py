@@ -32,7 +32,7 @@ def quantity(value: float, unit: str) -> str:
 def seconds(value: float) -> str:
     """Return a duration given in seconds, in the unit that reads best."""
     for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if value >= scale:
+        if value >= 0.9995 * scale:  # what would be written as 1,000 of the smaller unit
             return f"{value / scale:.3g} {unit}"
     return f"{value / 1e-6:.3g} µs"
 
@@ -41,7 +41,7 @@ def data(value: float) -> str:
     """Return an amount of memory given in bytes, in the unit that reads best."""
     for scale, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if value >= scale:
-            return f"{value / scale:.3g} {unit}"
+            return f"{float(f'{value / scale:.3g}'):,g} {unit}"
     return f"{value:.0f} bytes"
 
 
