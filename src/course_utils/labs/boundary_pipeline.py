@@ -310,7 +310,7 @@ LAB = Lab(
     oracle=reference,
     # Each check: first what right submissions reach, then broken or the nearest wrong one.
     checks=(
-        # Up to 1.6e-4 px; 0.19 px with the network in bfloat16, 3.5 px and more for other mistakes.
+        # Up to 1.6e-4 px; 0.12 px with the network in bfloat16, 3.5 px and more for other mistakes.
         MetricWithin(
             "keypoint error", point_error, tolerance=0.02, unit="px", link=Link(_CHAPTER, "the-fix")
         ),
@@ -338,7 +338,7 @@ LAB = Lab(
                 "`locate` itself, not its parts.",
             },
         ),
-        # 0; 3, one for each frame, with the condition alone on the host; broken 9.
+        # 0; 3, one for each frame, with the condition alone on the host; broken 6.
         SyncsAtMost(
             0,
             link=Link(_CHAPTER, "control-flow"),
