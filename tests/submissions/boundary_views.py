@@ -142,12 +142,12 @@ def one_launch_a_view(model, views):
 
 @eqx.filter_jit
 def _add_numbered_chunk(model, sums, views, start):
-    return add(sums, sums_of(model, views[start : start + 32]))
+    return add(sums, sums_of(model, views[start : start + 64]))
 
 
 def number_of_the_chunk(model, views):
     sums = nothing(model)
-    for start in range(0, len(views), 32):
+    for start in range(0, len(views), 64):
         sums = _add_numbered_chunk(model, sums, views, start)
     return _heights(model, sums)
 
