@@ -6,7 +6,6 @@ small, so that dispatching costs far more than computing, as it does on a GPU wi
 at the GPU's size a CPU mostly computes and shows only about four times.
 """
 
-import math
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -28,6 +27,7 @@ from course_utils.checks import (
 from course_utils.findings import Link
 from course_utils.instruments.parity import float64_enabled, to_float64
 from course_utils.lab import Entry, Lab, Size
+from course_utils.labs._weights import draw_weights
 
 Landmarks = tuple[Float[Array, "*batch landmarks 2"], Float[Array, "*batch landmarks"]]
 
@@ -160,29 +160,11 @@ def solution_predict(model, crops, masks):
 
 
 def make_model(config: HeadConfig, seed: int) -> LandmarkHead:
-    """Return a landmark head with random weights.
-
-    The weights are drawn with NumPy: drawing them with JAX compiles a program for each shape, which
-    takes longer than a whole grade.
-    """
+    """Return a landmark head with random weights."""
     rng = np.random.default_rng(seed)
-    shapes = eqx.filter_eval_shape(LandmarkHead, config, key=jax.random.key(0))
-
-    def draw(path, leaf):
-        name = path[-1].name if isinstance(path[-1], jax.tree_util.GetAttrKey) else ""
-        if not isinstance(leaf, jax.ShapeDtypeStruct):
-            return leaf
-        if name == "bias":
-            values = np.zeros(leaf.shape)
-        elif name == "position":
-            values = 0.5 * rng.normal(size=leaf.shape)
-        elif len(leaf.shape) == 1:  # the scale of a norm
-            values = np.ones(leaf.shape)
-        else:
-            values = rng.uniform(-1, 1, leaf.shape) / math.sqrt(math.prod(leaf.shape[1:]))
-        return jnp.asarray(values, dtype=leaf.dtype)
-
-    return jax.tree_util.tree_map_with_path(draw, shapes)
+    model = draw_weights(LandmarkHead, config, rng=rng)
+    position = jnp.asarray(0.5 * rng.normal(size=model.position.shape), dtype=jnp.float32)
+    return eqx.tree_at(lambda head: head.position, model, position)
 
 
 def make_crops(
