@@ -53,10 +53,8 @@ def _inside(body: str) -> str:
 
 _FILL = """\
 import time
-kept = []
-while True:
-    kept.append(bytes([1]) * 50_000_000)
-    time.sleep(0.01)"""
+kept = [bytes([1]) * 200_000_000 for _ in range(7)]
+time.sleep(600)"""
 _HANG = "while True: pass"
 _FAKE = (
     '{"verdict": "pass", "kind": "report", "report": {"verdict": "pass", "lab": "double"}}\n'
