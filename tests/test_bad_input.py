@@ -234,3 +234,11 @@ def test_a_hang_in_compiled_code_says_to_restart(tmp_path):
             process.wait()
     first = said.read_text().splitlines()[0]
     assert first.startswith("FAIL toy: Restart the kernel")
+
+
+def test_an_error_of_tracing_points_at_filter_jit():
+    @jax.jit
+    def smooth(scale, signals):
+        return signals if scale > 0 else -signals
+
+    assert "filter_jit" in failing(smooth).hint

@@ -16,6 +16,7 @@ from course_utils.checks import Stage
 from course_utils.findings import Comparison, Finding, Report, Verdict
 from course_utils.instruments.timing import clock
 from course_utils.lab import Check, Functions, Lab
+from course_utils.quantities import plural
 from course_utils.session import Session
 
 _PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy", "jax-jit-course")
@@ -218,7 +219,8 @@ def _comparisons(session: Session, *, timed: bool) -> tuple[Comparison, ...]:
     shown = [Comparison(f"launches per {session.lab.item}", "", launches)]
     if timed and "timing" in vars(session):
         times = {arm: session.timing.best(arm) for arm in launches}
-        shown.append(Comparison("time of one call", "s", times))
+        items = plural(session.size.timed_items, session.lab.item)
+        shown.append(Comparison(f"time of a call of {items}", "s", times))
     return tuple(shown)
 
 

@@ -147,10 +147,24 @@ def run(
         where = f" at {lines[-2].split(', ', 1)[1]}" if len(lines) > 1 else ""
         raise SubmissionError(
             "raised",
-            f"`{name}` raised {_one_line(error)}{where}",
-            "Run your function on its own in a cell until it works, then grade again.",
+            f"`{name}` raised {_one_line(error).rstrip('.')}{where}.",
+            _TRACED_HINT if _is_of_tracing(error) else _RAISED_HINT,
             lines,
         ) from None
+
+
+_RAISED_HINT = "Run your function on its own until it works, then grade again."
+_TRACED_HINT = (
+    "Inside `jit` an array has no value that Python could look at. Plain `jax.jit` also traces a "
+    "model's flags and functions: use `eqx.filter_jit`. A Python `if` on an array becomes "
+    "`jnp.where` or `jax.lax.cond`."
+)
+
+
+def _is_of_tracing(error: BaseException) -> bool:
+    """Whether JAX complains of what it met while tracing."""
+    names = ("Tracer", "Concretization", "NonConcrete", "UnexpectedTracer")
+    return type(error).__name__.startswith(names) or "not a valid JAX type" in _one_line(error)
 
 
 @dataclass(frozen=True)

@@ -259,7 +259,7 @@ class Session:
         key = (id(self.lab), self.size)
         if key not in _baselines:
             _baselines[key] = {
-                "broken": self._warm_launches(self.lab.broken, self.size.timed_items),
+                "broken": self._warm_launches(self.lab.broken, self.items),
                 "solution": self._warm_launches(self.lab.solution, self.items),
             }
         return _baselines[key]

@@ -23,8 +23,19 @@ def headline(report: Report) -> str:
     """Return the one line that says it: the verdict and, unless it passed, the first reason."""
     verdict = str(report.verdict).upper()
     first = report.first(report.verdict) if not report.passed else None
-    reason = f": {first.cause}" if first is not None else ""
+    reason = f": {first.cause}" if first is not None else _gain(report) if report.passed else ""
     return f"{verdict} {report.lab}{reason}"
+
+
+def _gain(report: Report) -> str:
+    """Return what a passing submission has won over the broken code, as the figure shows it."""
+    parts = [
+        f"{each.quantity}: {quantity(each.values['yours'], each.unit)} instead of "
+        f"{quantity(each.values['broken'], each.unit)}"
+        for each in report.comparisons
+        if {"yours", "broken"} <= each.values.keys()
+    ]
+    return f": {'; '.join(parts)}." if parts else ""
 
 
 def split(report: Report) -> tuple[list[Finding], dict[str, list[str]]]:
