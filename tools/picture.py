@@ -34,7 +34,7 @@ def main() -> int:
         PICTURE.parent.mkdir(exist_ok=True)
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
         flags += [f"--user-data-dir={folder}", "--force-device-scale-factor=1.5"]
-        command = [browser, *flags, "--window-size=852,600", f"--screenshot={PICTURE}"]
+        command = [browser, *flags, "--window-size=852,616", f"--screenshot={PICTURE}"]
         subprocess.run([*command, source.as_uri()], check=True, capture_output=True)
     print(f"wrote {PICTURE.relative_to(ROOT)}")
     return 0
