@@ -1,8 +1,9 @@
 """Grades every recorded submission and writes the table, or repeats a lab's timed ones under load.
 
 Without a lab: each submission of each lab once, one after the other; writes book/submissions.md.
-With a lab: its solution and its nearest miss by time, many times with busy processes beside them;
-prints what the grader said and exits 1 if it was ever wrong, or undecided too often.
+With a lab: the broken starter, the solution and the nearest miss by time, many times with busy
+processes beside them; prints what the grader said, how far each measured value spreads, and exits 1
+if the grader was ever wrong, or undecided too often.
 """
 
 import argparse
@@ -79,14 +80,14 @@ def _is_right(submission: Submission, report: Report) -> bool:
 
 
 def repeat(lab: str, times: int, processes: int) -> int:
-    """Grade a lab's timed submissions many times under load; return 1 if the grader erred."""
-    solution = next(each for each in of(lab) if each.name == "the solution")
+    """Grade a lab's starter, solution and timed misses under load; return 1 if the grader erred."""
+    ends = [each for each in of(lab) if each.name in ("the starter", "the solution")]
     misses = [each for each in of(lab) if each.timed_miss]
     if not misses:
-        print(f"{lab} has no submission that only time decides; repeating the solution alone")
+        print(f"{lab} has no submission that only time decides; repeating the two ends alone")
     failed = 0
     with busy(processes):
-        for each in (solution, *misses):
+        for each in (*ends, *misses):
             reports = [grade(lab, seed=seed, **each.functions) for seed in range(times)]
             verdicts = collections.Counter(str(report.verdict) for report in reports)
             wrong = sum(n for verdict, n in verdicts.items() if verdict not in _allowed(each))
