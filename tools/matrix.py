@@ -115,8 +115,9 @@ def _print_spread(reports: list[Report]) -> None:
             if each.check == finding.check and (value := each.measured) is not None
         ]
         if values:
-            low, high = quantity(min(values), ""), quantity(max(values), finding.unit)
-            print(f"    {finding.check}: {low} to {high} ({finding.relation} {finding.required})")
+            low, high = (quantity(value, finding.unit) for value in (min(values), max(values)))
+            limit = "" if finding.required is None else quantity(finding.required, finding.unit)
+            print(f"    {finding.check}: {low} to {high} ({finding.relation} {limit})")
 
 
 def main() -> int:
