@@ -23,7 +23,7 @@ class Verdict(enum.StrEnum):
     PASS = "pass"
     FAIL = "fail"
     INCONCLUSIVE = "inconclusive"
-    """Too noisy, or out of time: says so and what to do."""
+    """Too noisy, or out of time; the finding says so and what to do."""
     NOT_CHECKED = "not checked"
     """Could not be looked at, with the reason; never counted."""
 

@@ -46,7 +46,7 @@ class Compiles:
 
     @property
     def real(self) -> int:
-        """Programs that XLA really compiled: `count` less the persistent cache's hits."""
+        """Programs that XLA really compiled, which is `count` less the persistent cache's hits."""
         return len(self.names) - self.cache_hits
 
     def traces_of(self, name: str) -> int:

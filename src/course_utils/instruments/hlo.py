@@ -38,7 +38,7 @@ BOOKKEEPING = frozenset(
         "copy-done",
     )
 )
-"""Instructions that move no data themselves: names, views and control flow."""
+"""Instructions that move no data themselves, such as names, views and control flow."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class Kind(enum.StrEnum):
     TRANSFORMED = "transformed operation"
     """One function that a transformation such as `vmap` or `grad` runs eagerly, outside any jit."""
     COMPILED = "compiled program"
-    """A program compiled ahead of time: `jit(f).lower(…).compile()`."""
+    """A program compiled ahead of time, by `jit(f).lower(…).compile()`."""
     SLOW = "call through Python"
     """A first call, or a call of a jitted function with host callbacks."""
 

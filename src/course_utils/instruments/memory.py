@@ -34,7 +34,7 @@ class Memory:
 
     @property
     def total_bytes(self) -> int:
-        """All that must be in memory at once: arguments, results and scratch."""
+        """All that must be in memory at once, that is arguments, results and scratch."""
         return self.argument_bytes + self.output_bytes + self.temp_bytes - self.aliased_bytes
 
 
@@ -55,7 +55,7 @@ def memory_of(
         **kwargs: its keyword arguments.
 
     Returns:
-        The plan. A compiled program is read as it is: on a CPU its scratch may be partly hidden.
+        The plan. A compiled program is read as it is; on a CPU its scratch may be partly hidden.
 
     Raises:
         ValueError: `donate` given for a jitted function, or arguments for a compiled one.
