@@ -189,6 +189,12 @@ def test_a_chapters_bootstrap_cell_is_written_and_not_compared(tree: Tree):
             ),
             "prints a path of one machine",
         ),
+        (
+            lambda cell: cell.outputs.append(
+                nbformat.v4.new_output("display_data", {"image/png": "", "text/plain": "a figure"})
+            ),
+            "shows a picture without an alt text",
+        ),
     ],
 )
 def test_what_an_author_must_mend_is_named(run_tree: Tree, change, expected: str):
@@ -224,6 +230,8 @@ def test_normal_form_drops_noise_and_keeps_the_rest():
         ),
         nbformat.v4.new_output("display_data", {"text/plain": ""}),
         nbformat.v4.new_output("display_data", {"application/vnd.jupyter.widget-view+json": {}}),
+        nbformat.v4.new_output("display_data", {"text/html": "<p>", "text/latex": "x"}),
+        nbformat.v4.new_output("display_data", {"text/latex": "x"}),
     ]
     notebook = nbformat.v4.new_notebook(cells=[cell])
     notebook.metadata = nbformat.from_dict({"widgets": {}, "language_info": {"version": "3.11.7"}})
@@ -237,7 +245,11 @@ def test_normal_form_drops_noise_and_keeps_the_rest():
     }
     assert cell.metadata == {"tags": ["grade"]}
     assert cell.execution_count == cell.outputs[0].execution_count == 1
-    assert [output.data for output in cell.outputs] == [{"text/plain": "1"}]
+    assert [output.data for output in cell.outputs] == [
+        {"text/plain": "1"},
+        {"text/html": "<p>"},
+        {"text/latex": "x"},
+    ]
     once = dump(notebook)
     normalise(notebook, "lab", "tiny")
     assert dump(notebook) == once

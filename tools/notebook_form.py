@@ -203,9 +203,17 @@ def normalise(notebook: NotebookNode, kind: Kind, name: str) -> None:
             if output.output_type == "execute_result":
                 output.execution_count = cell.execution_count
             if "data" in output:
-                for kind_of_data in [key for key in output.data if "widget" in key]:
+                for kind_of_data in [key for key in output.data if _of_no_use(key, output.data)]:
                     del output.data[kind_of_data]
         cell.outputs = [output for output in cell.outputs if not _shows_nothing(output)]
+
+
+def _of_no_use(kind_of_data: str, data: NotebookNode) -> bool:
+    """Whether no reader of the course shows this form of an output.
+
+    Sphinx takes LaTeX beside HTML for an equation, and its page then fetches MathJax.
+    """
+    return "widget" in kind_of_data or (kind_of_data == "text/latex" and "text/html" in data)
 
 
 def _shows_nothing(output: NotebookNode) -> bool:
@@ -261,6 +269,12 @@ def _cell_problems(cell: NotebookNode, kind: Kind) -> Iterator[str]:
         return
     if cell.source.strip() and cell.execution_count is None and "nbval-skip" not in tags(cell):
         yield "was never run; run make execute"
+    alt = cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "")
+    if not alt.strip() and any(_is_picture(output) for output in cell.outputs):
+        yield (
+            "shows a picture without an alt text; put what it shows into the cell's metadata: "
+            '{"mystnb": {"image": {"alt": "..."}}}'
+        )
     for output in cell.outputs:
         if output.output_type == "error" and "raises-exception" not in tags(cell):
             yield f"stores an error, {output.ename}; mend it and run make execute"
@@ -268,6 +282,10 @@ def _cell_problems(cell: NotebookNode, kind: Kind) -> Iterator[str]:
             for what, pattern in _UNREPEATABLE.items():
                 if match := pattern.search(text):
                     yield f"prints {what}, {match[0]!r}; print something that repeats"
+
+
+def _is_picture(output: NotebookNode) -> bool:
+    return any(kind_of_data.startswith("image/") for kind_of_data in output.get("data", {}))
 
 
 def _texts(output: NotebookNode) -> Iterator[str]:
