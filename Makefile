@@ -52,9 +52,11 @@ lab: $(VENV)
 execute: $(VENV)
 	@$(PY) tools/stages.py xray
 	@$(PY) tools/notebooks.py execute $(NOTEBOOKS)
+	@$(PY) tools/status.py
 
 sync: $(VENV)
 	@$(PY) tools/notebooks.py sync
+	@$(PY) tools/status.py
 
 new-lab: $(VENV)
 	@test -n "$(NAME)" || { echo "Name the lab: make new-lab NAME=my_lab"; exit 1; }
@@ -62,6 +64,7 @@ new-lab: $(VENV)
 
 matrix: $(VENV)
 	@$(PY) tools/matrix.py $(if $(LAB),--lab $(LAB) --times $(TIMES))
+	@$(PY) tools/status.py
 
 budgets: $(VENV)
 	@$(PY) benchmarks/budgets.py
