@@ -17,7 +17,7 @@ _TONES = {
     Verdict.PASS: "#1a8754",
     Verdict.FAIL: "#d2401f",
     Verdict.INCONCLUSIVE: "#a76b00",
-    Verdict.NOT_CHECKED: "#808080",
+    Verdict.NOT_CHECKED: "#6b6b6b",
 }
 _BAR_TONES = {"broken": "#d2401f", "yours": "#3277b8", "solution": "#1a8754"}
 _RULE = "border-top:1px solid rgba(128,128,128,.35)"
@@ -90,7 +90,7 @@ def _comparison(comparison: Comparison) -> str:
         f'<span style="flex:0 0 5em;text-align:right">{escape(name)}</span>'
         '<span style="flex:1 1 auto;min-width:0">'
         f'<span style="display:block;height:.8em;border-radius:.15em;width:{100 * share:.1f}%;'
-        f'min-width:2px;background:{_BAR_TONES.get(name, "#808080")}"></span></span>'
+        f'min-width:2px;background:{_BAR_TONES.get(name, "#6b6b6b")}"></span></span>'
         f'<span style="flex:0 0 5.5em">{escape(quantity(value, comparison.unit))}</span></div>'
         for name, value, share in bars(comparison)
     )
