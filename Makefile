@@ -2,7 +2,7 @@
 # A new .venv is made with the first usable Python 3.11 to 3.13; PYTHON=path names another.
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lab execute sync new-lab matrix budgets versions format pin clean clean-venv
+.PHONY: help book test lab execute sync new-lab matrix budgets versions links format pin clean clean-venv
 
 PY := .venv/bin/python
 VENV := .venv/.installed
@@ -26,6 +26,7 @@ help:
 	@echo "make matrix    grade every recorded submission (LAB=name TIMES=20: repeat one lab's under load)"
 	@echo "make budgets   measure what imports, grades and the book's build cost"
 	@echo "make versions  run the tests on the oldest, the pinned and the newest JAX"
+	@echo "make links     look up every address that the course links to; needs the network"
 	@echo "make format    format the code and fix what lint can fix"
 	@echo "make pin       resolve constraints.txt anew for every Python (PIN_FLAGS=--keep: change little)"
 	@echo "make clean     remove what was built; clean-venv removes .venv too"
@@ -71,6 +72,9 @@ budgets: $(VENV)
 
 versions: $(VENV)
 	@$(PY) tools/versions.py
+
+links: $(VENV)
+	@$(PY) tools/links.py
 
 format: $(VENV)
 	@$(PY) -m ruff check --fix --exit-zero --quiet .
