@@ -90,7 +90,7 @@ def xray() -> int:
 
 def tests() -> int:
     """Every test that measures no wall-clock time, on two workers."""
-    return _python("-m", "pytest", "-m", "not timed", "-n", "2", "--dist", "loadfile")
+    return _python("-m", "pytest", "-m", "not timed and not colab", "-n", "2", "--dist", "loadfile")
 
 
 def timed() -> int:
@@ -135,6 +135,11 @@ def book() -> int:
     return _call(sys.executable, program, "build", ".", "-q", "-W", "-n", "--keep-going")
 
 
+def colab() -> int:
+    """The set-up cell and a lab, in an environment like Colab's."""
+    return _python("-m", "pytest", "-m", "colab", "-n", "0", "tests/test_colab.py")
+
+
 STAGES = (
     Stage("lint", "lint and format", lint),
     Stage("types", "static types", types),
@@ -143,6 +148,7 @@ STAGES = (
     Stage("timed", "timed tests, serial", timed),
     Stage("chapters", "chapters against their stored outputs", chapters),
     Stage("labs", "labs and solutions run top to bottom", labs),
+    Stage("colab", "a published lab on a machine like Colab", colab),
     Stage("book", "the book builds without a warning", book),
 )
 

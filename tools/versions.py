@@ -50,7 +50,7 @@ def _runs(command: list[str]) -> bool:
         return False
 
 
-def _interpreter(python: str) -> str:
+def interpreter(python: str) -> str:
     """Return a Python of that version that runs.
 
     Raises:
@@ -71,7 +71,7 @@ def environment(version: Version) -> Path:
     folder = HOME / version.name
     python = folder / "bin" / "python"
     if not python.exists():
-        subprocess.run([_interpreter(version.python), "-m", "venv", folder], check=True)
+        subprocess.run([interpreter(version.python), "-m", "venv", folder], check=True)
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if version.constrained:
         options = ["--constraint", ROOT / "constraints.txt"]
@@ -102,7 +102,7 @@ def main() -> int:
             text=True,
         ).stdout.split()
         print(f"== {version.name}: Python {version.python}, jax {shown[0]}, equinox {shown[1]}")
-        marks = "" if version.constrained else " and not pinned"
+        marks = " and not colab" if version.constrained else " and not colab and not pinned"
         codes = []
         started = time.monotonic()
         for expression, workers in ((f"not timed{marks}", "2"), (f"timed{marks}", "0")):
