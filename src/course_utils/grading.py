@@ -209,16 +209,18 @@ def _stuck(lab: Lab) -> Finding:
 
 
 def _comparisons(session: Session, *, timed: bool) -> tuple[Comparison, ...]:
-    """Return what the card's figure shows: launches always, times where they were measured."""
-    baselines = session.baselines
-    launches = {
-        "broken": baselines["broken"],
-        "yours": session.again.launches.count / session.items,
-        "solution": baselines["solution"],
-    }
-    shown = [Comparison(f"launches per {session.lab.item}", "", launches)]
+    """Return what the card's figure shows: launches, and times where they were measured."""
+    shown: list[Comparison] = []
+    if session.lab.shows_launches:
+        baselines = session.baselines
+        launches = {
+            "broken": baselines["broken"],
+            "yours": session.again.launches.count / session.items,
+            "solution": baselines["solution"],
+        }
+        shown.append(Comparison(f"launches per {session.lab.item}", "", launches))
     if timed and "timing" in vars(session):
-        times = {arm: session.timing.best(arm) for arm in launches}
+        times = {arm: session.timing.best(arm) for arm in ("broken", "yours", "solution")}
         items = plural(session.size.timed_items, session.lab.item)
         shown.append(Comparison(f"time of a call of {items}", "s", times))
     return tuple(shown)

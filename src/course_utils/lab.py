@@ -115,6 +115,10 @@ class Lab:
             reads the memory that a card would need for it.
         consumes: whether a submission may donate its arguments, as a training step does. Then
             everybody gets copies of their own.
+        may_be_non_finite: whether results with NaN in them are let through to the checks, for a lab
+            that counts them. Elsewhere such a result ends the grade.
+        shows_launches: whether launches per item say something about this lab; then a card shows
+            them for broken, submission and solution.
     """
 
     name: str
@@ -137,6 +141,8 @@ class Lab:
     argument_names: tuple[str, ...] = ()
     full_size: Callable[[], tuple[Any, ...]] | None = None
     consumes: bool = False
+    may_be_non_finite: bool = False
+    shows_launches: bool = True
 
     def __post_init__(self) -> None:
         """Keep what the grade relies on out of a notebook's reach."""

@@ -1,0 +1,490 @@
+"""What does a benchmark harness do with the two functions that it is given?
+
+The harness runs on a scripted machine: functions that only pretend to compute, a device that works
+behind the host's back, and a clock that moves when the script says so. Nothing is timed, so what is
+seen is exact and the same on every machine: which calls lay between two readings of the clock, what
+they were called with, whether their results were there, and what answer came out. It knows nothing
+of what is required of a harness.
+"""
+
+import contextlib
+import functools
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from course_utils.instruments.syncs import count_syncs
+
+Compare = Callable[..., Any]
+"""A harness, `compare(f, g, make_inputs)`: how many times faster `g` is than `f`."""
+
+_DISPATCH_SECONDS = 20e-6
+"""What a call costs the host, whatever the device does."""
+_READING_SECONDS = 1e-6
+_MAKE_SECONDS = 3e-3
+_LATE_SECONDS = 5.0
+"""How long the process is set aside before a reading of the clock that comes late."""
+_JITTER = 0.05
+_VALUES = 16
+
+_CLOCKS = {
+    f"{name}{suffix}": getattr(time, f"{name}{suffix}")
+    for name in ("monotonic", "perf_counter", "process_time", "time")
+    for suffix in ("", "_ns")
+}
+_BACKGROUND = {"equinox", "jax", "jaxlib", "numpy", "optax"}
+"""Packages that read the clock for themselves; they, and Python's own library, get the real one."""
+
+
+@dataclass(frozen=True)
+class World:
+    """A scripted machine on which a harness is tried.
+
+    Attributes:
+        f: seconds that the device takes for a call of `f`.
+        g: seconds that the device takes for a call of `g`.
+        compile: seconds of compiling `f`, for the first call with arguments of a kind; `g` takes
+            twice as long.
+        is_first_instant: whether that first call takes no time at all instead.
+        late: readings of the clock, counted from 0, that come five seconds late: the first of
+            them, and the first after them.
+        seed: where the small differences between calls come from.
+    """
+
+    f: float
+    g: float
+    compile: float = 0.5
+    is_first_instant: bool = False
+    late: tuple[int, int] = (0, 0)
+    seed: int = 0
+
+    @property
+    def truth(self) -> float:
+        """How many times faster `g` is than `f`."""
+        return self.f / self.g
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a call was given, its values left aside: `float32[16] on cpu`, one for each argument."""
+
+    arguments: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(self.arguments) or "nothing"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of one of the two functions.
+
+    Attributes:
+        side: `"f"` or `"g"`.
+        at: how many readings of the clock came before it.
+        kind: what it was given.
+        values: the values it was given; equal for equal values.
+        compiles: whether it was the first with arguments of that kind, or was traced.
+        traced: `"closed over"` or `"wrapped"` if another jit was tracing it: with its inputs
+            inside, or given as arguments. Then what runs later is not seen. Else empty.
+        ready_at: how many readings came before its result was waited for; None if it never was.
+    """
+
+    side: str
+    at: int
+    kind: Kind
+    values: bytes
+    compiles: bool
+    traced: str
+    ready_at: int | None
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What a harness did in one world.
+
+    Attributes:
+        answer: what it returned.
+        truth: what it should have returned.
+        readings: how often it read the clock.
+        intervals: pairs of readings between which it timed calls: the smallest, without those that
+            contain another.
+        calls: its calls of `f` and `g`, in order.
+        makes: for each time it made inputs, the readings before that, and the inputs' kind.
+        syncs: how often it waited for real arrays, which come out of a jit of its own; 0 where that
+            was not watched.
+    """
+
+    answer: float
+    truth: float
+    readings: int
+    intervals: tuple[tuple[int, int], ...]
+    calls: tuple[Call, ...]
+    makes: tuple[tuple[int, Kind], ...]
+    syncs: int
+
+    def timed(self, side: str | None = None) -> tuple[tuple[Call, tuple[int, int]], ...]:
+        """Return the calls that lie in a timed interval, of one side or both, with the interval."""
+        return tuple(
+            (call, interval)
+            for interval in self.intervals
+            for call in self.calls
+            if side in (None, call.side) and _inside(call.at, interval)
+        )
+
+    def samples(self, side: str) -> int:
+        """Return in how many timed intervals a side was called."""
+        return len({interval for _, interval in self.timed(side)})
+
+    @property
+    def traced(self) -> tuple[Call, ...]:
+        """The calls that were traced by a jit of the harness's own."""
+        return tuple(call for call in self.calls if call.traced)
+
+    @property
+    def made_while_timed(self) -> int:
+        """How often inputs were made between two readings that time calls."""
+        return sum(
+            any(_inside(at, interval) for interval in self.intervals) for at, _ in self.makes
+        )
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A harness in several worlds that differ in one thing each.
+
+    Attributes:
+        quiet: nothing disturbs it.
+        other: nothing disturbs it either, but the other function is the faster one.
+        instant: like `quiet`, but first calls take no time.
+        late: like `quiet`, but a tenth of the readings, each time others, come late.
+    """
+
+    quiet: Observed
+    other: Observed
+    instant: Observed
+    late: tuple[Observed, ...]
+
+
+_WINDOWS = 10
+
+
+def try_out(compare: Compare, *, seed: int) -> Trial:
+    """Run a harness in every world.
+
+    Args:
+        compare: the harness.
+        seed: where the scripted durations come from.
+
+    Raises:
+        TypeError: it does not return one number.
+    """
+    rng = random.Random(seed)
+    slow, times = rng.uniform(2e-3, 6e-3), rng.uniform(2.0, 5.0)
+    plain = {"f": slow, "g": slow / times, "seed": rng.randrange(2**32)}
+    quiet = observe(compare, World(**plain), watch_arrays=True)
+    other = observe(compare, World(f=slow, g=slow * rng.uniform(2.0, 5.0), seed=plain["seed"]))
+    instant = observe(compare, World(**plain, is_first_instant=True))
+    width = max(1, quiet.readings // _WINDOWS)
+    late = tuple(
+        observe(compare, World(**plain, late=(start, start + width)))
+        for start in range(0, quiet.readings, width)
+    )
+    return Trial(quiet, other, instant, late)
+
+
+def observe(compare: Compare, world: World, *, watch_arrays: bool = False) -> Observed:
+    """Run a harness once on a scripted machine.
+
+    Args:
+        compare: the harness.
+        world: the machine.
+        watch_arrays: whether to count waits for real arrays too, which takes a while to set up.
+
+    Raises:
+        TypeError: it does not return one number.
+    """
+    machine = _Machine(world)
+    f, g = _scripted("f", machine), _scripted("g", machine)
+    with contextlib.ExitStack() as stack:
+        syncs = stack.enter_context(count_syncs()) if watch_arrays else None
+        stack.enter_context(machine.clock(compare))
+        answer = compare(f, g, machine.make_inputs)
+    return Observed(
+        as_number(answer),
+        world.truth,
+        machine.readings,
+        machine.intervals(),
+        machine.calls(),
+        tuple(machine.makes),
+        0 if syncs is None else syncs().count - machine.own_syncs,
+    )
+
+
+def as_number(answer: Any) -> float:
+    """Return a harness's answer as a plain number.
+
+    Raises:
+        TypeError: it is not one real number.
+    """
+    if not isinstance(answer, str | bytes):
+        with contextlib.suppress(TypeError, ValueError):
+            return float(answer)
+    raise TypeError(
+        "it must return one number, how many times faster g is than f; "
+        f"what came is {_short(answer)}"
+    )
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "None"
+    shape = getattr(value, "shape", None)
+    return f"a {type(value).__name__}" + (f" of shape {shape}" if shape else "")
+
+
+def _inside(at: int, interval: tuple[int, int]) -> bool:
+    """Whether something that happened after `at` readings lies between two of them."""
+    first, last = interval
+    return first < at <= last
+
+
+class _Machine:
+    """The clock, the device and the record of one scripted run."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.now = 0.0
+        self.readings = 0
+        self.differences: list[tuple[int, int]] = []
+        self.makes: list[tuple[int, Kind]] = []
+        self._calls: list[dict[str, Any]] = []
+        self._free = 0.0
+        self._known: set[tuple[str, Kind]] = set()
+        self._jitter = {side: random.Random(f"{world.seed}{side}") for side in ("f", "g")}
+        self._values = np.random.default_rng(world.seed)
+        self.own_syncs = 0
+
+    def make_inputs(self) -> tuple[jax.Array, jax.Array]:
+        """Return new inputs: two vectors with values not seen before."""
+        self.now += _MAKE_SECONDS
+        drawn = self._values.normal(size=(2, _VALUES)).astype(np.float32)
+        inputs = jnp.asarray(drawn[0]), jnp.asarray(drawn[1])
+        self.makes.append((self.readings, _kind(inputs)))
+        return inputs
+
+    def call(self, side: str, args: tuple[Any, ...]) -> Any:
+        """Pretend to run one side: hand the work to the device and come back at once."""
+        kind = _kind(args)
+        traced = ""
+        if any(isinstance(each, Tracer) for each in jax.tree.leaves(args)):
+            traced = "wrapped"
+        elif isinstance(jnp.zeros(()), Tracer):  # inside a trace, everything new is a tracer
+            traced = "closed over"
+        is_new = (side, kind) not in self._known
+        self._known.add((side, kind))
+        first = is_new or bool(traced)
+        self._calls.append(
+            {
+                "side": side,
+                "at": self.readings,
+                "kind": kind,
+                "values": b"" if traced == "wrapped" else self._read_values(args),
+                "compiles": first,
+                "traced": traced,
+                "ready_at": None,
+            }
+        )
+        lasts = getattr(self.world, side) * (1 + _JITTER * self._jitter[side].random())
+        if first and self.world.is_first_instant:
+            lasts = 0.0
+        elif first:
+            self.now += self.world.compile * (1 if side == "f" else 2)
+        self.now += _DISPATCH_SECONDS
+        if traced:
+            return jnp.zeros(())
+        self._free = max(self._free, self.now) + lasts
+        return _Result(self, len(self._calls), self._free)
+
+    def _read_values(self, args: tuple[Any, ...]) -> bytes:
+        leaves = [
+            each for each in jax.tree.leaves(args) if isinstance(each, jax.Array | np.ndarray)
+        ]
+        self.own_syncs += sum(isinstance(each, jax.Array) for each in leaves)
+        return b"".join(np.asarray(each, dtype=np.float32).tobytes() for each in leaves)
+
+    def wait(self, calls: int, ready: float) -> None:
+        """Let the host wait for a result; the device works in order, so all before it is there."""
+        self.now = max(self.now, ready)
+        for call in self._calls[:calls]:
+            if call["ready_at"] is None:
+                call["ready_at"] = self.readings
+
+    def read(self, *, whole: bool) -> Any:
+        """Read the clock, in seconds or in whole nanoseconds."""
+        first, after = self.world.late
+        if first <= self.readings < after:
+            self.now += _LATE_SECONDS
+        self.now += _READING_SECONDS
+        self.readings += 1
+        made = _WholeReading(round(1e9 * self.now)) if whole else _Reading(self.now)
+        made.machine, made.index = self, self.readings - 1
+        return made
+
+    def calls(self) -> tuple[Call, ...]:
+        """Return the record of the calls."""
+        return tuple(Call(**each) for each in self._calls)
+
+    def intervals(self) -> tuple[tuple[int, int], ...]:
+        """Return the smallest intervals that were timed and have calls in them.
+
+        They are the differences that were taken; where none was taken between two readings
+        themselves (NumPy took it, say), readings are paired as they came.
+        """
+        pairs = set(self.differences) or {(i, i + 1) for i in range(0, self.readings - 1, 2)}
+        busy = sorted(
+            pair for pair in pairs if any(_inside(call["at"], pair) for call in self._calls)
+        )
+        return tuple(
+            pair
+            for pair in busy
+            if not any(
+                other != pair and pair[0] <= other[0] and other[1] <= pair[1] for other in busy
+            )
+        )
+
+    @contextlib.contextmanager
+    def clock(self, function: Compare) -> Iterator[None]:
+        """Put the scripted clock in the place of Python's, in `time` and where it was imported."""
+        scripted = {
+            real: _clock(self, real, whole=name.endswith("_ns")) for name, real in _CLOCKS.items()
+        }
+        places = [vars(time), *_globals_of(function)]
+        replaced = [
+            (place, name, value)
+            for place in places
+            for name, value in list(place.items())
+            if getattr(value, "__hash__", None) is not None
+            and any(value is real for real in scripted)
+        ]
+        try:
+            for place, name, real in replaced:
+                place[name] = scripted[real]
+            yield
+        finally:
+            for place, name, real in replaced:
+                place[name] = real
+
+
+def _clock(machine: _Machine, real: Callable[[], Any], *, whole: bool) -> Callable[[], Any]:
+    def read() -> Any:
+        module = str(sys._getframe(1).f_globals.get("__name__", "")).partition(".")[0]
+        if module in _BACKGROUND or module in sys.stdlib_module_names:
+            return real()
+        return machine.read(whole=whole)
+
+    return read
+
+
+def _globals_of(function: Any) -> list[dict[str, Any]]:
+    """Return the global names that a function, a partial or a callable object looks up."""
+    found: list[dict[str, Any]] = []
+    for _ in range(20):
+        names = getattr(function, "__globals__", None)
+        if isinstance(names, dict) and not any(names is each for each in found):
+            found.append(names)
+        inner = (
+            getattr(function, "__wrapped__", None)
+            or getattr(function, "__func__", None)
+            or (function.func if isinstance(function, functools.partial) else None)
+            or (None if names is not None else vars(type(function)).get("__call__"))
+        )
+        if inner is None:
+            break
+        function = inner
+    return found
+
+
+class _Noted:
+    """A reading of the clock that notes when it is subtracted from another."""
+
+    machine: _Machine
+    index: int
+
+    def _note(self, earlier: Any) -> None:
+        if isinstance(earlier, _Noted):
+            self.machine.differences.append((earlier.index, self.index))
+
+
+class _Reading(_Noted, float):
+    def __sub__(self, other: Any) -> float:
+        self._note(other)
+        return float(self) - float(other)
+
+
+class _WholeReading(_Noted, int):
+    def __sub__(self, other: Any) -> Any:
+        self._note(other)
+        return int(self) - other
+
+
+def _scripted(side: str, machine: _Machine) -> Callable[..., Any]:
+    def function(*args: Any) -> Any:
+        return machine.call(side, args)
+
+    function.__name__ = function.__qualname__ = side
+    return function
+
+
+class _Result:
+    """An array that the device may still be computing; to read it is to wait for it."""
+
+    shape = (_VALUES,)
+    ndim = 1
+    size = _VALUES
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, machine: _Machine, calls: int, ready: float) -> None:
+        self._wait = functools.partial(machine.wait, calls, ready)
+
+    def block_until_ready(self) -> "_Result":
+        self._wait()
+        return self
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        self._wait()
+        return np.zeros(self.shape, dtype or self.dtype)
+
+    def __len__(self) -> int:
+        return len(np.zeros(self.shape))
+
+    def __getitem__(self, index: Any) -> Any:
+        return np.asarray(self)[index]
+
+    def tolist(self) -> list[float]:
+        return np.asarray(self).tolist()
+
+    def sum(self) -> Any:
+        return np.asarray(self).sum()
+
+
+def _kind(args: tuple[Any, ...]) -> Kind:
+    return Kind(tuple(map(_describe, jax.tree.leaves(args))))
+
+
+def _describe(leaf: Any) -> str:
+    if isinstance(leaf, Tracer):
+        return f"{leaf.dtype}{list(leaf.shape)} traced"
+    if isinstance(leaf, jax.Array):
+        where = ", ".join(sorted(f"{each.platform}:{each.id}" for each in leaf.devices()))
+        return f"{leaf.dtype}{list(leaf.shape)} on {where}"
+    if isinstance(leaf, np.ndarray | np.generic):
+        return f"{leaf.dtype}{list(leaf.shape)} in NumPy"
+    return f"a Python {type(leaf).__name__}"
