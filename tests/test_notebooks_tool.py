@@ -119,7 +119,7 @@ def test_an_edited_solution_is_named_and_put_back(run_tree: Tree):
     _edit(run_tree.solution("tiny"), "grade", "double(4)")
     found = check(run_tree)
     assert any(
-        sentence.startswith("labs/solutions/tiny.ipynb: cell 7 differs from the lab's")
+        sentence.startswith("labs/solutions/tiny.ipynb: cell 8 differs from the lab's")
         for sentence in found
     )
     sync(run_tree)
@@ -129,7 +129,7 @@ def test_an_edited_solution_is_named_and_put_back(run_tree: Tree):
 def test_an_edited_lab_reaches_the_solution(run_tree: Tree):
     _edit(run_tree.lab("tiny"), "grade", "double(4)")
     assert any(
-        sentence.startswith("labs/solutions/tiny.ipynb: cell 7") for sentence in check(run_tree)
+        sentence.startswith("labs/solutions/tiny.ipynb: cell 8") for sentence in check(run_tree)
     )
     sync(run_tree)
     assert tagged(read(run_tree.solution("tiny")), "grade")[0].source == "double(4)"
@@ -299,16 +299,28 @@ def test_a_region_that_is_not_one_is_refused(tmp_path: Path, text: str, expected
         region(path, "a")
 
 
-def test_new_lab_refuses_a_bad_name_a_missing_module_and_an_existing_lab(
+def test_new_lab_refuses_a_bad_name_and_an_existing_lab(
     tree: Tree, capsys: pytest.CaptureFixture[str]
 ):
     for name, expected in (
         ("Bad-Name", "expected lower-case words"),
-        ("absent", "src/course_utils/labs/absent.py is missing"),
         ("tiny", "labs/tiny.ipynb is there already"),
     ):
         assert notebooks.main(["--root", str(tree.root), "new-lab", name]) == 1
         assert expected in capsys.readouterr().out
+
+
+def test_new_lab_writes_what_is_missing_and_keeps_what_is_there(tree: Tree):
+    assert tree.module("tiny").read_text(encoding="utf-8") == MODULE
+    assert notebooks.main(["--root", str(tree.root), "new-lab", "other"]) == 0
+    for path in (tree.module("other"), tree.submissions("other")):
+        text = path.read_text(encoding="utf-8")
+        assert "my_lab" not in text
+        assert '"other"' in text
+    notebook = read(tree.lab("other"))
+    assert notebook.metadata.accelerator == "GPU"
+    assert notebook.metadata.colab.gpuType == "T4"
+    assert "def smooth(signals):" in tagged(notebook, "student")[0].source
 
 
 def _chapter(tree: Tree, *sources: str) -> Path:

@@ -21,7 +21,24 @@ You will learn:
 SYMPTOM = """\
 ## The symptom
 
-WHAT THE USER OF THIS CODE SEES, AND ONE CELL THAT SHOWS IT.
+WHAT THE USER OF THIS CODE SEES, AND CELLS THAT SHOW IT.
+"""
+MEASURED = """\
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from course_utils.instruments.launches import launches_of
+from course_utils.labs import {name}
+
+lab = {name}.LAB
+size = lab.sizes.get(jax.default_backend(), lab.sizes["cpu"])
+rng = np.random.default_rng(0)
+inputs = lab.arguments(size, lab.prepare(size.config, 0), rng, size.items)
+shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(inputs)]
+print(f"inputs of shapes {{shapes}}")
+launches = launches_of(lambda: lab.call(lab.broken, inputs))
+print(f"{{launches.count / size.items:.0f}} launches per {{lab.item}}")
 """
 TASK = """\
 ## Your turn
@@ -82,6 +99,7 @@ def lab_notebook(name: str, entry_points: Sequence[str]) -> NotebookNode:
         nbformat.v4.new_markdown_cell(TITLE.strip()),
         _code("", "bootstrap"),
         nbformat.v4.new_markdown_cell(SYMPTOM.strip()),
+        nbformat.v4.new_code_cell(MEASURED.format(name=name).strip()),
         nbformat.v4.new_markdown_cell(TASK.strip()),
         _code("", "student"),
         nbformat.v4.new_markdown_cell(GRADE.strip()),

@@ -35,7 +35,8 @@ TAGS = {
 }
 LAB_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
-_CELL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+#: Words of lower-case letters and digits, joined by hyphens.
+_CELL_ID = re.compile(r"(?=.{1,64}$)[a-z0-9]+(-[a-z0-9]+)*")
 _KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
 _RELATIVE_LINK = re.compile(r"\]\((?![a-z]+:|/|#)([^)\s]+)")
 _UNREPEATABLE = {
@@ -61,6 +62,10 @@ class Tree:
     def module(self, lab: str) -> Path:
         """The lab's module."""
         return self.root / "src" / "course_utils" / "labs" / f"{lab}.py"
+
+    def submissions(self, lab: str) -> Path:
+        """The lab's submissions with known verdicts."""
+        return self.root / "tests" / "submissions" / f"{lab}.py"
 
     def lab(self, lab: str) -> Path:
         """The notebook that the learner opens."""
@@ -108,8 +113,8 @@ class Tree:
 def read(path: Path) -> NotebookNode:
     """A notebook as it lies on disk, upgraded to format 4.5 in memory.
 
-    Cells without an id of their own get one that depends on the file's name and the cell's place
-    alone: nbformat would draw them at random.
+    Cells without a clean id of their own get one that depends on the file's name and the cell's
+    place alone: nbformat would draw them at random.
 
     Args:
         path: the file.

@@ -14,6 +14,7 @@ from notebook_run import NotebookError, execute
 from notebook_sync import check, entry_points, region, sync
 
 ROOT = Path(__file__).resolve().parent.parent
+TEMPLATES = Path(__file__).with_name("templates")
 
 
 def cmd_sync(tree: Tree) -> int:
@@ -52,7 +53,7 @@ def cmd_execute(tree: Tree, paths: Sequence[Path]) -> int:
 
 
 def cmd_new_lab(tree: Tree, name: str) -> int:
-    """Write a lab's notebook from the template."""
+    """Write a lab from the template: what is missing of module, submissions and notebooks."""
     if not LAB_NAME.fullmatch(name):
         print(f"{name!r}: expected lower-case words joined by _, such as eager_crops.")
         return 1
@@ -60,20 +61,20 @@ def cmd_new_lab(tree: Tree, name: str) -> int:
     if path.exists():
         print(f"{tree.name(path)} is there already.")
         return 1
-    if not module.is_file():
-        print(
-            f"{tree.name(module)} is missing. Write the lab's module first, with the regions "
-            "student-broken and student-solution; CONTRIBUTING.md says how."
-        )
-        return 1
+    written = [path, tree.solution(name)]
+    for target, template in ((module, "lab.py"), (tree.submissions(name), "submissions.py")):
+        if not target.exists():
+            text = (TEMPLATES / template).read_text(encoding="utf-8")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text.replace("my_lab", name), encoding="utf-8")
+            written.append(target)
     notebook = lab_notebook(name, entry_points(region(module, "student-broken"), "broken"))
     normalise(notebook, "lab", name)
     write(path, notebook)
     sync(tree)
-    print(
-        f"wrote {tree.name(path)} and {tree.name(tree.solution(name))}. "
-        "Replace the text in capitals, add both to _toc.yml, then run make execute."
-    )
+    for each in written:
+        print(f"wrote {tree.name(each)}")
+    print("CONTRIBUTING.md, 'Adding a lab', says what comes next.")
     return 0
 
 
