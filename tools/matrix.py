@@ -1,6 +1,7 @@
 """Grades every recorded submission and writes the table, or repeats a lab's timed ones under load.
 
 Without a lab: each submission of each lab once, one after the other; writes book/submissions.md.
+With --only: that lab's alone; the other labs' tables stay as they are.
 With a lab: the broken starter, the solution and the nearest miss by time, many times with busy
 processes beside them; prints what the grader said, how far each measured value spreads, and exits 1
 if the grader was ever wrong, or undecided too often.
@@ -10,6 +11,7 @@ import argparse
 import collections
 import contextlib
 import multiprocessing
+import re
 import statistics
 import sys
 import time
@@ -57,10 +59,13 @@ def busy(processes: int) -> Iterator[None]:
             worker.join()
 
 
-def write_table() -> int:
-    """Grade everything once and write the page; return how many verdicts are wrong."""
-    parts, wrong = [INTRO], 0
+def write_table(only: str | None = None) -> int:
+    """Grade everything, or one lab, once and write the page; return how many verdicts are wrong."""
+    parts, wrong, stored = [INTRO], 0, _stored_tables()
     for lab in labs.NAMES:
+        if only not in (None, lab):
+            parts += [stored[lab]] if lab in stored else []
+            continue
         reports = {}
         for each in of(lab):
             started = time.perf_counter()
@@ -75,6 +80,12 @@ def write_table() -> int:
     PAGE.write_text("\n".join(parts), encoding="utf-8")
     print(f"wrote {PAGE.relative_to(ROOT)}; {wrong} wrong")
     return wrong
+
+
+def _stored_tables() -> dict[str, str]:
+    """Return the page's tables as they are, by lab."""
+    sections = re.split(r"^(?=## )", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    return {each.split("\n", 1)[0].removeprefix("## "): each.rstrip() + "\n" for each in sections}
 
 
 def _is_right(submission: Submission, report: Report) -> bool:
@@ -127,9 +138,10 @@ def main() -> int:
     parser.add_argument("--lab", choices=labs.NAMES, help="repeat this lab's timed submissions")
     parser.add_argument("--times", type=int, default=20, help="repetitions (default 20)")
     parser.add_argument("--busy", type=int, default=4, help="busy processes beside (default 4)")
+    parser.add_argument("--only", choices=labs.NAMES, help="write this lab's table alone")
     options = parser.parse_args()
     if options.lab is None:
-        return int(write_table() > 0)
+        return int(write_table(options.only) > 0)
     return repeat(options.lab, options.times, options.busy)
 
 
