@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from publish_stamp import BOOK, PUSHED, publish, uncommitted
@@ -64,24 +64,41 @@ def _commit(source: Path, tree: Path, remote: str, target: Target) -> str:
     """Make the commit without touching the clone's files, its index or its branches."""
     with tempfile.TemporaryDirectory() as folder:
         index = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
-        _git(source, "--work-tree", str(tree), "add", "--all", "--force", ".", cwd=tree, **index)
-        contents = _git(source, "write-tree", **index)
+        _git(
+            source,
+            "--work-tree",
+            str(tree),
+            "add",
+            "--all",
+            "--force",
+            ".",
+            cwd=tree,
+            variables=index,
+        )
+        contents = _git(source, "write-tree", variables=index)
     parents: list[str] = []
     if _git(source, "ls-remote", remote, f"refs/heads/{target.branch}"):
-        _git(source, "fetch", "--quiet", "--depth=1", remote, f"refs/heads/{target.branch}")
+        _git(source, "fetch", "--quiet", remote, f"refs/heads/{target.branch}")
         last = _git(source, "rev-parse", "FETCH_HEAD")
         if _git(source, "rev-parse", f"{last}^{{tree}}") == contents:
             return last
         parents = ["-p", last]
     who = {f"GIT_{role}_{key}": _AUTHOR[key] for role in ("AUTHOR", "COMMITTER") for key in _AUTHOR}
-    return _git(source, "commit-tree", contents, *parents, "-m", f"Version {target.version}", **who)
+    return _git(
+        source, "commit-tree", contents, *parents, "-m", f"Version {target.version}", variables=who
+    )
 
 
-def _git(source: Path, *arguments: str, cwd: Path | None = None, **environment: str) -> str:
+def _git(
+    source: Path,
+    *arguments: str,
+    cwd: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> str:
     done = subprocess.run(
         ["git", "--git-dir", str(_git_dir(source)), *arguments],
         cwd=cwd or source,
-        env=os.environ | environment,
+        env=os.environ | dict(variables or {}),
         capture_output=True,
         text=True,
         check=False,
