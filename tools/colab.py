@@ -1,7 +1,8 @@
 """Makes environments like Colab's: a JAX that is not the pinned one, IPython, `google.colab`.
 
 What takes long to install is installed once, under .versions/, and kept; each environment is a new
-layer over it, in which nothing of the course is. Knows Python, pip and kernels; knows nothing of
+layer over it, in which nothing of the course is. As a program it says whether this machine can make
+one, and keeps what it installed. Knows Python, pip and kernels; knows nothing of
 what is tried in them.
 """
 
@@ -9,6 +10,8 @@ import json
 import os
 import shutil
 import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -59,7 +62,8 @@ def layer(folder: Path) -> Path:
         NotPossibleError: as `base`, or pip cannot fetch what every installation needs.
     """
     below = base()
-    _pip(below, "download", "--no-deps", "--dest", folder.with_name("probe"), "hatchling")
+    with tempfile.TemporaryDirectory() as fetched:
+        _pip(below, "download", "--no-deps", "--dest", fetched, "hatchling")
     subprocess.run([below, "-m", "venv", folder], check=True)
     python = folder / "bin" / "python"
     packages = _packages(python)
@@ -97,3 +101,18 @@ def _pip(python: Path, *arguments: str | Path) -> None:
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise NotPossibleError(f"pip could not {arguments[0]} what Colab has: {last}")
+
+
+def main() -> int:
+    """Make one such environment; say what is missing, with exit code 1, where it cannot be made."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            layer(Path(folder, "layer"))
+        except NotPossibleError as error:
+            print(f"{error}\nNot run: a published lab on a machine like Colab.", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
