@@ -2,11 +2,12 @@
 # A new .venv is made with the first usable Python 3.11 to 3.13; PYTHON=path names another.
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lab execute sync new-lab matrix budgets versions links format pin clean clean-venv
+.PHONY: help book test lab execute sync new-lab contract matrix budgets versions links format pin clean clean-venv
 
 PY := .venv/bin/python
 VENV := .venv/.installed
 LAB ?=
+ONLY ?=
 TIMES ?= 20
 NAME ?=
 NOTEBOOKS ?=
@@ -22,8 +23,10 @@ help:
 	@echo "For authors:"
 	@echo "make sync      write the lab modules' code into the notebooks"
 	@echo "make execute   run the notebooks and store their outputs (NOTEBOOKS=\"path ...\" picks some)"
-	@echo "make new-lab   start a lab's notebook from the template (NAME=my_lab)"
-	@echo "make matrix    grade every recorded submission (LAB=name TIMES=20: repeat one lab's under load)"
+	@echo "make new-lab   start a lab from the template (NAME=my_lab)"
+	@echo "make contract  hold one lab to all that every lab promises (LAB=my_lab)"
+	@echo "make matrix    grade every recorded submission (ONLY=name: one lab's;"
+	@echo "               LAB=name TIMES=20: repeat one lab's timed ones under load)"
 	@echo "make budgets   measure what imports, grades and the book's build cost"
 	@echo "make versions  run the tests on the oldest, the pinned and the newest JAX"
 	@echo "make links     look up every address that the course links to; needs the network"
@@ -63,8 +66,13 @@ new-lab: $(VENV)
 	@test -n "$(NAME)" || { echo "Name the lab: make new-lab NAME=my_lab"; exit 1; }
 	@$(PY) tools/notebooks.py new-lab "$(NAME)"
 
+contract: $(VENV)
+	@test -n "$(LAB)" || { echo "Name the lab: make contract LAB=eager_crops"; exit 1; }
+	@$(PY) tools/notebooks.py check
+	@$(PY) -m pytest -q -n 0 -m "not browser and not book and not colab" -k "$(LAB)" tests
+
 matrix: $(VENV)
-	@$(PY) tools/matrix.py $(if $(LAB),--lab $(LAB) --times $(TIMES))
+	@$(PY) tools/matrix.py $(if $(ONLY),--only $(ONLY)) $(if $(LAB),--lab $(LAB) --times $(TIMES))
 	@$(PY) tools/status.py
 
 budgets: $(VENV)
