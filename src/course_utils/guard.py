@@ -148,7 +148,7 @@ def run(
         raise SubmissionError(
             "raised",
             f"`{name}` raised {_one_line(error).rstrip('.')}{where}.",
-            _TRACED_HINT if _is_of_tracing(error) else _RAISED_HINT,
+            _hint_about(error),
             lines,
         ) from None
 
@@ -159,6 +159,23 @@ _TRACED_HINT = (
     "model's flags and functions: use `eqx.filter_jit`. A Python `if` on an array becomes "
     "`jnp.where` or `jax.lax.cond`."
 )
+_DONATED_HINT = (
+    "A call that is given an array to write over (donation) deletes it, under every name that it "
+    "has: donate only what the call replaces, keep the rest out of it, and copy what must live."
+)
+
+
+def _hint_about(error: BaseException) -> str:
+    """Return what to do about an error that the learner's code raised."""
+    if _is_of_tracing(error):
+        return _TRACED_HINT
+    return _DONATED_HINT if _is_of_donation(error) else _RAISED_HINT
+
+
+def _is_of_donation(error: BaseException) -> bool:
+    """Whether an array was used after its memory was given away, or given away twice."""
+    text = str(error) if isinstance(error, RuntimeError | ValueError) else ""
+    return "has been deleted" in text or "donate the same buffer twice" in text
 
 
 def _is_of_tracing(error: BaseException) -> bool:

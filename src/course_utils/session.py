@@ -18,7 +18,9 @@ from course_utils import guard, integrity
 from course_utils.checks import CLEAR, Errors, MetricWithin, TimedCheck
 from course_utils.instruments._caches import forget_compiled
 from course_utils.instruments._frames import Owner
+from course_utils.instruments._private import can_watch_launches
 from course_utils.instruments.compiles import Compiles, count_compiles
+from course_utils.instruments.donation import Donations, donations_of
 from course_utils.instruments.jit_calls import record_jit_calls
 from course_utils.instruments.launches import Launches, count_launches, launches_of
 from course_utils.instruments.parity import structure_difference
@@ -268,6 +270,30 @@ class Session:
         wait(self.lab.call(functions, self._own(self.fresh(items))))
         args = self._own(self.fresh(items))
         return launches_of(lambda: wait(self.lab.call(functions, args))).count / items
+
+    @functools.cached_property
+    def donations(self) -> Donations:
+        """What the launches of a warm pass wrote over of their arguments.
+
+        Raises:
+            LookupError: where launches cannot be watched.
+            guard.SubmissionError: if the submission fails when it is run for it.
+        """
+        args = self._own(self.fresh(self.items))
+        watched: list[Donations | LookupError] = []
+
+        def measure() -> None:
+            try:
+                watched.append(donations_of(lambda: self.lab.call(self.functions, args)))
+            except LookupError as error:
+                if can_watch_launches():  # raised by the submission
+                    raise
+                watched.append(error)
+
+        self.run(measure)
+        if isinstance(watched[0], LookupError):
+            raise watched[0]
+        return watched[0]
 
     @functools.cached_property
     def peak(self) -> "Peak":

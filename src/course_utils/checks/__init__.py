@@ -7,10 +7,10 @@ tried without running anything. A check knows what to say about a result; it kno
 from course_utils.checks._common import CLEAR, Stage, TimedCheck
 from course_utils.checks.compiles import CompilesAtMost, RecompilesAtMost
 from course_utils.checks.launches import LaunchesAtMost, SyncsAtMost
-from course_utils.checks.memory import TempBytesAtMost
+from course_utils.checks.memory import DonatedBytesAtLeast, TempBytesAtMost
 from course_utils.checks.program import ProgramSizeAtMost
 from course_utils.checks.time import SpeedupAtLeast, TimeWithin
-from course_utils.checks.value import SPREAD_FACTOR, Errors, MetricWithin
+from course_utils.checks.value import SPREAD_FACTOR, Errors, MetricWithin, SavedWithin
 from course_utils.checks.xray import (
     CardDonatedBytesAtLeast,
     CardTempBytesAtMost,
@@ -25,6 +25,7 @@ __all__ = [
     "CardDonatedBytesAtLeast",
     "CardTempBytesAtMost",
     "CompilesAtMost",
+    "DonatedBytesAtLeast",
     "Errors",
     "FitsOn",
     "KernelsAtMost",
@@ -33,6 +34,7 @@ __all__ = [
     "ProgramSizeAtMost",
     "RecompilesAtMost",
     "RunsOn",
+    "SavedWithin",
     "SpeedupAtLeast",
     "Stage",
     "SyncsAtMost",

@@ -128,13 +128,22 @@ class CompilesAtMost:
         )
 
 
-def _why(recompiles: Sequence["Recompile"]) -> str:
-    """Say why the first of several recompiles happened, and where."""
-    if not recompiles:
-        return ""
-    first = recompiles[0]
-    where = f" (called at {first.line})" if first.line is not None else ""
-    return f"{first.sentence()[0].upper()}{first.sentence()[1:]}{where}."
+def _why(recompiles: Sequence["Recompile"], shown: int = 3) -> str:
+    """Say why recompiles happened, and where, each reason once."""
+    told: list[Recompile] = []
+    seen: set[tuple[str, str, str]] = set()
+    for each in recompiles:
+        reasons = {(each.name, change.path, change.kind) for change in each.changes}
+        if not told or reasons - seen:
+            told.append(each)
+            seen |= reasons
+    return " ".join(map(_told, told[:shown]))
+
+
+def _told(recompile: "Recompile") -> str:
+    where = f" (called at {recompile.line})" if recompile.line is not None else ""
+    sentence = recompile.sentence()
+    return f"{sentence[0].upper()}{sentence[1:]}{where}."
 
 
 _RETRACE_HINTS = {
@@ -154,10 +163,10 @@ _RETRACE_HINTS = {
 }
 
 
-def _retrace_hint(recompiles: Sequence["Recompile"]) -> str:
-    kinds = [change.kind for each in recompiles for change in each.changes]
+def _retrace_hint(recompiles: Sequence["Recompile"], shown: int = 3) -> str:
+    kinds = dict.fromkeys(change.kind for each in recompiles for change in each.changes)
     if kinds:
-        return _RETRACE_HINTS[kinds[0]]
+        return " ".join(_RETRACE_HINTS[kind] for kind in list(kinds)[:shown])
     return (
         "Something besides the arrays' values differs between calls: a function made anew inside "
         "the call, a Python number as an argument, or a model rebuilt each time."

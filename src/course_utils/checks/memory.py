@@ -1,4 +1,4 @@
-"""Not too much is alive at once: the check on memory, on the machine at hand."""
+"""Not too much is alive at once, and what is replaced gives its memory back: checks on memory."""
 
 import os
 from dataclasses import dataclass
@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from course_utils.checks._common import Stage, judged
 from course_utils.findings import Finding, Link, Verdict
-from course_utils.quantities import data, plural
+from course_utils.quantities import data, number, plural
 
 if TYPE_CHECKING:
     from course_utils.instruments._frames import Line
+    from course_utils.instruments.donation import Donations
     from course_utils.instruments.jaxprs import Intermediate
     from course_utils.instruments.peak import Peak
     from course_utils.session import Session
@@ -87,6 +88,82 @@ class TempBytesAtMost:
                 f" The largest value on the way is {shape}, made by `{largest.primitive}`{line}."
             )
         return judged(finding, Verdict.FAIL, cause, self.hint)
+
+
+@dataclass(frozen=True)
+class DonatedBytesAtLeast:
+    """The launches of a pass write over so many bytes of what they were given, for each item.
+
+    Counted are arrays that a launch took over, with whatever kind of `jit`; what was offered and
+    could not be used does not count.
+
+    Attributes:
+        limit: bytes for each item.
+        state: what should be donated, as the learner knows it: "the state", "the run".
+        link: where the book explains it.
+        hint: what to do.
+    """
+
+    limit: int
+    state: str
+    link: Link
+    hint: str = (
+        "Donate what the call replaces: `jax.jit(..., donate_argnums=...)`, or "
+        '`eqx.filter_jit(donate="all-except-first")` with all that must live in the first argument.'
+    )
+    name: str = "donated bytes"
+    stage: Stage = Stage.BYTES
+
+    def run(self, session: "Session") -> Finding:
+        """Run a warm pass and look at which arguments are gone after each launch."""
+        try:
+            return self.judge(session.donations, session.items, session.lab.item)
+        except LookupError as error:
+            return Finding(
+                self.name,
+                Verdict.NOT_CHECKED,
+                None,
+                self.limit,
+                "at least",
+                "bytes",
+                f"Not checked: donation cannot be watched here ({error}).",
+            )
+
+    def judge(self, donations: "Donations", items: int, item: str) -> Finding:
+        """Judge the bytes donated for each item.
+
+        Args:
+            donations: what the launches of a pass wrote over.
+            items: items of the pass.
+            item: what one is called.
+        """
+        each = donations.bytes / items
+        finding = Finding(
+            self.name,
+            Verdict.PASS,
+            each,
+            float(self.limit),
+            "at least",
+            "bytes",
+            link=str(self.link),
+        )
+        if each >= self.limit:
+            return judged(
+                finding, Verdict.PASS, f"Each {item} writes over {data(each)} of what it replaces."
+            )
+        launches = plural(donations.launches, "launch")
+        wrote = (
+            f"{number(donations.donating)} of {launches} wrote over an argument, {data(each)} for "
+            f"each {item}"
+            if donations.bytes
+            else f"None of {launches} wrote over an argument"
+        )
+        return judged(
+            finding,
+            Verdict.FAIL,
+            f"{wrote}: old and new of {self.state} are both in memory while it is replaced.",
+            self.hint,
+        )
 
 
 def _place(line: "Line") -> str:

@@ -1,12 +1,12 @@
 """The result is right: checks on the task's own metric."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from course_utils.checks._common import Stage, judged
 from course_utils.findings import Finding, Link, Verdict
-from course_utils.quantities import quantity
+from course_utils.quantities import plural, quantity
 
 if TYPE_CHECKING:
     from course_utils.session import Session
@@ -103,6 +103,49 @@ class MetricWithin:
                 "argument by argument (is every argument used?)."
             )
         return judged(finding, Verdict.FAIL, cause, hint)
+
+
+@dataclass(frozen=True)
+class SavedWithin(MetricWithin):
+    """What was saved on the way can still be read at the end of a pass, and is right.
+
+    Attributes:
+        lost: result → how many of the saved arrays were deleted. A lab's `drive` finds that out at
+            the end of the pass, and puts zeros where nothing can be read any more.
+        saved: what was saved, for people: "saved model".
+        hint: what to do about arrays that were deleted.
+    """
+
+    lost: Callable[[Any], int] = field(kw_only=True)
+    saved: str = field(kw_only=True)
+    hint: str = (
+        "What a later call is given to write over is gone afterwards, also where it has a second "
+        "name. Save a copy, `jax.tree.map(jnp.copy, tree)`."
+    )
+
+    def run(self, session: "Session") -> Finding:
+        """See whether the saved arrays are there; only then take the worst error."""
+        lost = max(self.lost(session.first.result), self.lost(session.again.result))
+        return self.judge_lost(lost) or super().run(session)
+
+    def judge_lost(self, lost: int) -> Finding | None:
+        """Return the failure that `lost` deleted arrays are, or None if there are none."""
+        if not lost:
+            return None
+        return judged(
+            Finding(
+                self.name,
+                Verdict.FAIL,
+                required=self.tolerance,
+                relation="at most",
+                unit=self.unit,
+                link=str(self.link),
+            ),
+            Verdict.FAIL,
+            f"At the end of a pass {plural(lost, 'array')} of the {self.saved} could not be read: "
+            "a later call had donated the memory.",
+            self.hint,
+        )
 
 
 @dataclass(frozen=True)

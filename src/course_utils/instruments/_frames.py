@@ -21,7 +21,8 @@ _LIBRARIES = tuple(
         _PACKAGE.rstrip(os.sep),
     }
 )
-
+_GUARD = os.path.join(_PACKAGE, "guard.py")
+"""Runs the learner's code: what called it is the grader, and above that the cell with the grade."""
 
 _SHOWN = 72
 """Characters of a source line that a message shows."""
@@ -49,6 +50,11 @@ class Line:
 @functools.lru_cache(maxsize=4096)
 def _is_library(file: str) -> bool:
     return file.startswith("<frozen") or os.path.abspath(file).startswith(_LIBRARIES)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_guard(file: str) -> bool:
+    return os.path.abspath(file) == _GUARD
 
 
 def code_of(function: Any) -> CodeType | None:
@@ -99,10 +105,15 @@ class Owner:
         return Line(file, number, linecache.getline(file, number).strip())
 
     def line(self, depth: int = 1) -> Line | None:
-        """Return the learner's innermost running line, looking from `depth` frames up."""
+        """Return the learner's innermost running line, looking from `depth` frames up.
+
+        None when the grader itself called what runs, with no line of the learner's between.
+        """
         frame: FrameType | None = sys._getframe(depth)
         while frame is not None:
             if self.owns(frame):
                 return self.line_of(frame, frame.f_lineno)
+            if _is_guard(frame.f_code.co_filename):
+                return None
             frame = frame.f_back
         return None

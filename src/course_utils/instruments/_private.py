@@ -125,7 +125,11 @@ def array_class() -> type:
 
 
 @contextlib.contextmanager
-def watch_launches(on_fast: Launch, on_slow: Callable[[Any, Any], None]) -> Iterator[None]:
+def watch_launches(
+    on_fast: Launch,
+    on_slow: Callable[[Any, Any], None],
+    after_slow: Callable[[Any, Any], None] = lambda executable, args: None,
+) -> Iterator[None]:
     """Call back for each program launched, by this thread and by others where JAX allows it.
 
     Args:
@@ -133,6 +137,7 @@ def watch_launches(on_fast: Launch, on_slow: Callable[[Any, Any], None]) -> Iter
         on_slow: called before a launch by the Python path, with `(executable, args)`: the second
             and later calls of a function with host callbacks, an ahead-of-time compiled program,
             the first call of any function.
+        after_slow: called after such a launch, with the same.
 
     Raises:
         LookupError: if this JAX has no such hook (see `can_watch_launches`).
@@ -145,7 +150,9 @@ def watch_launches(on_fast: Launch, on_slow: Callable[[Any, Any], None]) -> Iter
 
     def call(self: Any, *args: Any) -> Any:
         on_slow(self, args)
-        return plain_call(self, *args)
+        results = plain_call(self, *args)
+        after_slow(self, args)
+        return results
 
     def hook(fun: Any, args: Any, kwargs: Any, _out: Any) -> None:
         on_fast(fun, args, kwargs)

@@ -14,6 +14,8 @@ NAMES = (
     "underfused_rollout",
     "boundary_pipeline",
     "boundary_views",
+    "partitioning_tracker",
+    "partitioning_second_step",
 )
 """Every lab, in the order of the course."""
 

@@ -1,0 +1,68 @@
+"""How many bytes of their arguments did the launches of a piece of code write over?
+
+A launch that was given a buffer to write over deletes the array that held it; JAX leaves alone what
+it could not use. So the arrays deleted by a launch are what was donated to it and used, whatever
+kind of jit launched it. It knows nothing of how much could have been donated.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from course_utils.instruments import _private
+from course_utils.instruments.timing import wait
+
+
+@dataclass(frozen=True, slots=True)
+class Donations:
+    """What the launches of one block took over from their arguments.
+
+    Attributes:
+        bytes: size of all arrays that a launch deleted because it wrote over them.
+        donating: launches that wrote over at least one argument.
+        launches: all launches.
+    """
+
+    bytes: int
+    donating: int
+    launches: int
+
+
+def donations_of(call: Callable[[], Any]) -> Donations:
+    """Run some code and add up what its launches wrote over.
+
+    Args:
+        call: the code; its result is waited for.
+
+    Returns:
+        Bytes and launches.
+
+    Raises:
+        LookupError: this JAX has no known place where launches can be watched.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> add = jax.jit(lambda total, x: total + x, donate_argnums=0)
+        >>> total, x = jnp.zeros(1024), jnp.ones(1024)
+        >>> donations_of(lambda: add(total, x)).bytes
+        4096
+    """
+    taken: list[int] = []
+
+    def fast(_function: Any, args: Any, kwargs: Any) -> None:
+        taken.append(_deleted_bytes((args, kwargs)))
+
+    def after_slow(_executable: Any, args: Any) -> None:
+        taken.append(_deleted_bytes(args))
+
+    with _private.watch_launches(fast, lambda *_: None, after_slow):
+        wait(call())
+    return Donations(sum(taken), sum(each > 0 for each in taken), len(taken))
+
+
+def _deleted_bytes(args: Any) -> int:
+    """Return the size of the arrays in a launch's arguments that are gone after it."""
+    arrays = {id(leaf): leaf for leaf in jax.tree.leaves(args) if isinstance(leaf, jax.Array)}
+    return sum(leaf.nbytes for leaf in arrays.values() if leaf.is_deleted())
