@@ -2,7 +2,7 @@
 # A new .venv is made with the first usable Python 3.11 to 3.13; PYTHON=path names another.
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lab execute sync new-lab contract matrix budgets versions links format pin clean clean-venv
+.PHONY: help book test lab execute sync new-lab contract matrix budgets versions links format pin clean clean-venv browser pictures
 
 PY := .venv/bin/python
 VENV := .venv/.installed
@@ -14,6 +14,7 @@ NOTEBOOKS ?=
 STAGES ?=
 JUPYTER_FLAGS ?=
 PIN_FLAGS ?=
+PAGES ?=
 
 help:
 	@echo "make book      build the HTML book and print where to open it"
@@ -27,6 +28,8 @@ help:
 	@echo "make contract  hold one lab to all that every lab promises (LAB=my_lab)"
 	@echo "make matrix    grade every recorded submission (ONLY=name: one lab's;"
 	@echo "               LAB=name TIMES=20: repeat one lab's timed ones under load)"
+	@echo "make browser   say which browser the tests use; bring one where there is none"
+	@echo "make pictures  photograph every page of the built book, to be looked at (PAGES=\"page ...\")"
 	@echo "make budgets   measure what imports, grades and the book's build cost"
 	@echo "make versions  run the tests on the oldest, the pinned and the newest JAX"
 	@echo "make links     look up every address that the course links to; needs the network"
@@ -74,6 +77,12 @@ contract: $(VENV)
 matrix: $(VENV)
 	@$(PY) tools/matrix.py $(if $(ONLY),--only $(ONLY)) $(if $(LAB),--lab $(LAB) --times $(TIMES))
 	@$(PY) tools/status.py
+
+browser: $(VENV)
+	@$(PY) tools/browser.py
+
+pictures: book
+	@$(PY) tools/pictures.py $(PAGES)
 
 budgets: $(VENV)
 	@$(PY) benchmarks/budgets.py

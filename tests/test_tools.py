@@ -33,6 +33,44 @@ def test_the_first_stage_that_fails_ends_the_run(capsys: pytest.CaptureFixture[s
     assert rows[4] == ["three", "not", "run"]
 
 
+def test_a_stage_that_cannot_run_here_is_named_and_does_not_fail(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    chosen = tuple(
+        stages.Stage(name, name, lambda code=code: code)
+        for name, code in (("one", stages.NOT_RUN), ("two", 0))
+    )
+    monkeypatch.setattr(stages, "STAGES", chosen)
+    assert stages.main([]) == 0
+    one, two = capsys.readouterr().out.splitlines()[-3:-1]
+    assert "NOT RUN" in one
+    assert "passed" in two
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected", "ran"),
+    [
+        ({"book": 1}, 1, ["book"]),
+        ({"tools/browser.py": 1}, stages.NOT_RUN, ["book", "tools/browser.py"]),
+        ({"browser and not timed": 1}, 1, ["book", "tools/browser.py", "browser and not timed"]),
+        ({}, 0, ["book", "tools/browser.py", "browser and not timed", "browser and timed"]),
+    ],
+)
+def test_links_are_tested_without_a_browser_and_pages_with_one(
+    monkeypatch: pytest.MonkeyPatch, codes: dict[str, int], expected: int, ran: list[str]
+):
+    called: list[str] = []
+
+    def python(*arguments: str) -> int:
+        marks = len(arguments) > 1
+        called.append(arguments[arguments.index("-m", 1) + 1] if marks else arguments[0])
+        return codes.get(called[-1], 0)
+
+    monkeypatch.setattr(stages, "_python", python)
+    assert stages.browser() == expected
+    assert called == ran
+
+
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (1, 1), (5, 0)])
 def test_no_timed_test_is_said_and_a_failing_one_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int, expected: int

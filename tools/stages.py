@@ -17,7 +17,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NO_TESTS_COLLECTED = 5  # pytest's exit code
+NOT_RUN = 77  # as automake's tests say it: this machine lacks what the stage needs
 CELL_TIMEOUT_SECONDS = 300
+#: What an exit code is called; every other one is a failure.
+RESULTS = {0: "passed", NOT_RUN: "NOT RUN, in part or whole: see above"}
 
 
 @dataclass(frozen=True)
@@ -90,12 +93,13 @@ def xray() -> int:
 
 def tests() -> int:
     """Every test that measures no wall-clock time, on two workers."""
-    return _python("-m", "pytest", "-m", "not timed and not colab", "-n", "2", "--dist", "loadfile")
+    marks = "not timed and not colab and not book and not browser"
+    return _python("-m", "pytest", "-m", marks, "-n", "2", "--dist", "loadfile")
 
 
 def timed() -> int:
     """The tests that measure wall-clock time, alone and one after the other."""
-    code = _python("-m", "pytest", "-m", "timed", "-n", "0")
+    code = _python("-m", "pytest", "-m", "timed and not browser", "-n", "0")
     if code == NO_TESTS_COLLECTED:
         print("No test carries the mark 'timed': nothing was timed in this stage.")
         return 0
@@ -135,8 +139,21 @@ def book() -> int:
     return _call(sys.executable, program, "build", ".", "-q", "-W", "-n", "--keep-going")
 
 
+def browser() -> int:
+    """The links of the built book; then, where a browser can be had, its pages and JupyterLab."""
+    pytest = ("-m", "pytest", "tests/browser")
+    if code := _python(*pytest, "-m", "book", "-n", "0"):
+        return code
+    if _python("tools/browser.py") != 0:
+        return NOT_RUN
+    quick = (*pytest, "-m", "browser and not timed", "-n", "2", "--dist", "loadgroup")
+    return _python(*quick) or _python(*pytest, "-m", "browser and timed", "-n", "0")
+
+
 def colab() -> int:
     """The set-up cell and a lab, in an environment like Colab's."""
+    if _python("tools/colab.py") != 0:
+        return NOT_RUN
     return _python("-m", "pytest", "-m", "colab", "-n", "0", "tests/test_colab.py")
 
 
@@ -150,11 +167,12 @@ STAGES = (
     Stage("labs", "labs and solutions run top to bottom", labs),
     Stage("colab", "a published lab on a machine like Colab", colab),
     Stage("book", "the book builds without a warning", book),
+    Stage("browser", "the book and JupyterLab in a browser", browser),
 )
 
 
 def run(stages: Sequence[Stage]) -> list[Outcome]:
-    """Run stages in order and stop after the first that fails.
+    """Run stages in order and stop after the first that fails; one that cannot run does not fail.
 
     Args:
         stages: what to run.
@@ -168,9 +186,9 @@ def run(stages: Sequence[Stage]) -> list[Outcome]:
         start = time.monotonic()
         code = stage.run()
         outcomes.append(Outcome(stage.name, time.monotonic() - start, code))
-        word = "passed" if code == 0 else f"FAILED (exit code {code})"
+        word = RESULTS.get(code, f"FAILED (exit code {code})")
         print(f"=== {stage.name} {word} in {outcomes[-1].seconds:.1f} s ===", flush=True)
-        if code != 0:
+        if code not in RESULTS:
             break
     return outcomes
 
@@ -184,7 +202,7 @@ def table(stages: Sequence[Stage], outcomes: Sequence[Outcome]) -> str:
         if outcome is None:
             lines.append(f"{stage.name:<10} {'':>8}  not run")
         else:
-            result = "passed" if outcome.code == 0 else "FAILED"
+            result = RESULTS.get(outcome.code, "FAILED")
             lines.append(f"{stage.name:<10} {outcome.seconds:>8.1f}  {result}")
     lines.append(f"{'total':<10} {sum(outcome.seconds for outcome in outcomes):>8.1f}")
     return "\n".join(lines)
@@ -202,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stages = [stage for stage in STAGES if not chosen or stage.name in chosen]
     outcomes = run(stages)
     print(table(stages, outcomes), flush=True)
-    return next((1 for outcome in outcomes if outcome.code != 0), 0)
+    return next((1 for outcome in outcomes if outcome.code not in RESULTS), 0)
 
 
 if __name__ == "__main__":

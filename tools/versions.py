@@ -102,7 +102,8 @@ def main() -> int:
             text=True,
         ).stdout.split()
         print(f"== {version.name}: Python {version.python}, jax {shown[0]}, equinox {shown[1]}")
-        marks = " and not colab" if version.constrained else " and not colab and not pinned"
+        marks = " and not colab and not book and not browser"
+        marks += "" if version.constrained else " and not pinned"
         codes = []
         started = time.monotonic()
         for expression, workers in ((f"not timed{marks}", "2"), (f"timed{marks}", "0")):
