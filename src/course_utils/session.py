@@ -6,7 +6,7 @@ knows how to run a lab's functions; it does not know what is required of them.
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +74,7 @@ class Session:
         self._stuck = stuck
         self._streams = 0
         self._xrays: dict[tuple[str, str], Xray] = {}
+        self._once: dict[Hashable, Any] = {}
         self.recompiles: tuple[tuple[Recompile, ...], tuple[Recompile, ...]] = ((), ())
         """What the learner's functions compiled more than once, on the first and second pass."""
 
@@ -117,8 +118,13 @@ class Session:
     def _argument_names(self) -> tuple[str, ...]:
         return self.lab.argument_names or self.lab.entries[0].parameters
 
-    def run(self, call: Callable[[], Any], seconds: float | None = None) -> Any:
+    def run(self, call: Callable[[], Any], seconds: float | None = None, *, name: str = "") -> Any:
         """Run the learner's code under guard; see `guard.run`.
+
+        Args:
+            call: calls the learner's code.
+            seconds: its time limit; by default the lab's.
+            name: the entry point that it calls; by default the lab's first.
 
         Raises:
             guard.SubmissionError: whatever the code did instead of returning, or that it changed
@@ -128,7 +134,7 @@ class Session:
         try:
             return guard.run(
                 call,
-                name=self.lab.entries[0].name,
+                name=name or self.lab.entries[0].name,
                 owner=self.owner,
                 seconds=seconds or self.lab.time_limit,
                 stuck=self._stuck,
@@ -173,7 +179,8 @@ class Session:
 
     def _check_structure(self, done: Pass) -> None:
         expected = self._shape_of_result(done.args)
-        difference = self.run(lambda: structure_difference(expected, done.result))
+        finite = not self.lab.may_be_non_finite
+        difference = self.run(lambda: structure_difference(expected, done.result, finite=finite))
         if difference is not None:
             raise guard.SubmissionError(
                 "wrong structure",
@@ -224,6 +231,19 @@ class Session:
     def solve(self, args: tuple[Any, ...]) -> Any:
         """Return the solution's result."""
         return wait(self.lab.call(self.lab.solution, self._own(args)))
+
+    def once(self, key: Hashable, measure: Callable[[], Any]) -> Any:
+        """Return what `measure` returned when it was first asked for under this key."""
+        if key not in self._once:
+            self._once[key] = measure()
+        return self._once[key]
+
+    @functools.cached_property
+    def broken_results(self) -> tuple[Any, Any]:
+        """What the broken code returns for the inputs of both passes."""
+        return tuple(
+            wait(self.lab.call(self.lab.broken, self._own(each.args))) for each in self.passes
+        )
 
     @functools.cached_property
     def _expected(self) -> tuple[Any, Any]:

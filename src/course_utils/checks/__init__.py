@@ -6,6 +6,8 @@ tried without running anything. A check knows what to say about a result; it kno
 
 from course_utils.checks._common import CLEAR, Stage, TimedCheck
 from course_utils.checks.compiles import CompilesAtMost, RecompilesAtMost
+from course_utils.checks.finite import NonFinite, NonFiniteAtMost, count_non_finite
+from course_utils.checks.gate import GateAccepts, GateCase, GateOutcome, GateRejects
 from course_utils.checks.launches import LaunchesAtMost, SyncsAtMost
 from course_utils.checks.memory import DonatedBytesAtLeast, TempBytesAtMost
 from course_utils.checks.program import ProgramSizeAtMost
@@ -28,9 +30,15 @@ __all__ = [
     "DonatedBytesAtLeast",
     "Errors",
     "FitsOn",
+    "GateAccepts",
+    "GateCase",
+    "GateOutcome",
+    "GateRejects",
     "KernelsAtMost",
     "LaunchesAtMost",
     "MetricWithin",
+    "NonFinite",
+    "NonFiniteAtMost",
     "ProgramSizeAtMost",
     "RecompilesAtMost",
     "RunsOn",
@@ -41,4 +49,5 @@ __all__ = [
     "TempBytesAtMost",
     "TimeWithin",
     "TimedCheck",
+    "count_non_finite",
 ]

@@ -27,6 +27,7 @@ class MetricWithin:
         link: where the book explains it.
         solution_factor: where the solution's own error on this device is larger than usual (a GPU
             that multiplies in TF32), this many times that error is allowed instead.
+        advice: what to do about a wrong result in this lab, where the usual words do not fit.
     """
 
     name: str
@@ -35,6 +36,7 @@ class MetricWithin:
     unit: str
     link: Link
     solution_factor: float = 4.0
+    advice: str = ""
     stage: Stage = Stage.VALUE
 
     def run(self, session: "Session") -> Finding:
@@ -102,7 +104,7 @@ class MetricWithin:
                 "This is another answer, not rounding: compare with the starter on one input, "
                 "argument by argument (is every argument used?)."
             )
-        return judged(finding, Verdict.FAIL, cause, hint)
+        return judged(finding, Verdict.FAIL, cause, self.advice or hint)
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def describe(value: Any) -> str:
 
 
 def structure_difference(
-    expected: Any, got: Any, *, name: str = "result"
+    expected: Any, got: Any, *, name: str = "result", finite: bool = True
 ) -> StructureDifference | None:
     """Return the first difference in tree, type, shape or dtype, or in being finite, or None.
 
@@ -68,6 +68,7 @@ def structure_difference(
         expected: a result of the right structure; its leaves are JAX arrays or their shapes.
         got: the result to look at.
         name: what to call `got` in paths.
+        finite: whether a value that is NaN or infinite is a difference too.
     """
     leaves, tree = jax.tree_util.tree_flatten_with_path(expected)
     if jax.tree_util.tree_structure(got) != tree:
@@ -81,7 +82,7 @@ def structure_difference(
         ):
             if not same:
                 return StructureDifference(kind, where, describe(want), describe(have))
-        bad = _not_finite(have)
+        bad = _not_finite(have) if finite else ""
         if bad:
             return StructureDifference("not finite", where, "finite values", bad)
     return None

@@ -1,0 +1,218 @@
+"""Submissions of the lab parity_gate."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from course_utils.labs.parity_gate import (
+    TOLERANCE,
+    broken_accept,
+    broken_predict,
+    solution_accept,
+    solution_predict,
+)
+from tests.submissions import Submission, fails, packaged, passes, too_slow
+
+LAB = "parity_gate"
+ACCEPTS, REFUSES = "right candidates accepted", "wrong candidates refused"
+
+
+def distances(reference, candidate, crops):
+    """Return how far apart each landmark of each crop is, in pixels: (n, landmarks)."""
+    return jnp.linalg.norm(candidate(crops) - reference(crops), axis=-1)
+
+
+# Right, in other idioms.
+
+
+def by_allclose(reference, candidate, inputs):
+    return all(
+        np.allclose(candidate(crops), reference(crops), rtol=0, atol=TOLERANCE) for crops in inputs
+    )
+
+
+@jax.jit
+def _worst(mine, right):
+    return jnp.sqrt(((mine - right) ** 2).sum(-1)).max()
+
+
+def in_one_jit(reference, candidate, inputs):
+    errors = [_worst(candidate(crops), reference(crops)) for crops in inputs]
+    return (jnp.stack(errors) <= TOLERANCE).all()
+
+
+def in_numpy(reference, candidate, inputs):
+    right = np.concatenate([np.asarray(reference(crops)) for crops in inputs])
+    mine = np.concatenate([np.asarray(candidate(crops)) for crops in inputs])
+    if mine.shape != right.shape or not np.isfinite(mine).all():
+        return False
+    return bool(np.linalg.norm(mine - right, axis=-1).max() <= TOLERANCE)
+
+
+def crop_by_crop(reference, candidate, inputs):
+    for crops in inputs:
+        for mine, right in zip(candidate(crops), reference(crops), strict=True):
+            if not jnp.hypot(*(mine - right).T).max() <= TOLERANCE:
+                return False
+    return True
+
+
+_one = eqx.filter_jit(lambda model, crop: model(crop))
+
+
+def predict_crop_by_crop(model, crops):
+    return jnp.stack([_one(model, crop) for crop in crops])
+
+
+@eqx.filter_jit
+def predict_in_chunks(model, crops):
+    return jax.lax.map(model, crops, batch_size=2)
+
+
+# Wrong gates.
+
+
+def accepts_everything(reference, candidate, inputs):
+    return True
+
+
+def accepts_nothing(reference, candidate, inputs):
+    return False
+
+
+def accepts_what_rounds_differently(reference, candidate, inputs):
+    return not broken_accept(reference, candidate, inputs)
+
+
+def guessed_tolerance(reference, candidate, inputs):
+    return all(bool(distances(reference, candidate, crops).max() <= 1e-3) for crops in inputs)
+
+
+def relative_tolerance(reference, candidate, inputs):
+    return all(
+        bool(jnp.allclose(candidate(crops), reference(crops), rtol=0.05)) for crops in inputs
+    )
+
+
+def mean_distance(reference, candidate, inputs):
+    return all(bool(distances(reference, candidate, crops).mean() <= TOLERANCE) for crops in inputs)
+
+
+def refuses_what_is_beyond(reference, candidate, inputs):
+    """Refuse where the error is larger, which it is not where it is NaN."""
+    return not any(
+        bool((distances(reference, candidate, crops) > TOLERANCE).any()) for crops in inputs
+    )
+
+
+def without_nan(reference, candidate, inputs):
+    return all(
+        bool(jnp.nanmax(distances(reference, candidate, crops)) <= TOLERANCE) for crops in inputs
+    )
+
+
+def first_batch_only(reference, candidate, inputs):
+    return bool(distances(reference, candidate, inputs[0]).max() <= TOLERANCE)
+
+
+def all_in_one_call(reference, candidate, inputs):
+    """Make one batch of all, so that what is kept from call to call is not seen."""
+    return bool(distances(reference, candidate, jnp.concatenate(inputs)).max() <= TOLERANCE)
+
+
+def without_the_mean_step(reference, candidate, inputs):
+    """Take the common step off, as after an alignment."""
+
+    def errors(crops):
+        step = candidate(crops) - reference(crops)
+        return jnp.linalg.norm(step - step.mean(axis=(0, 1)), axis=-1)
+
+    return all(bool(errors(crops).max() <= TOLERANCE) for crops in inputs)
+
+
+def one_answer_a_crop(reference, candidate, inputs):
+    return distances(reference, candidate, inputs[0]).max(axis=1) <= TOLERANCE
+
+
+def raises(reference, candidate, inputs):
+    for crops in inputs:
+        np.testing.assert_allclose(candidate(crops), reference(crops), rtol=1e-5)
+    return True
+
+
+# Wrong paths.
+
+
+def jit_in_the_call(model, crops):
+    return eqx.filter_jit(lambda model, crops: jax.vmap(model)(crops))(model, crops)
+
+
+def batched_without_jit(model, crops):
+    return jax.vmap(model)(crops)
+
+
+@eqx.filter_jit
+def swapped(model, crops):
+    """Give two landmarks each other's place."""
+    return jax.vmap(model)(crops)[:, jnp.array([1, 0, *range(2, model.config.landmarks)])]
+
+
+@eqx.filter_jit
+def sixteen_times(model, crops):
+    """Compute every crop sixteen times, a little changed, and keep the first."""
+    many = crops[None] * (1 + 0.01 * jnp.arange(16.0)[:, None, None, None, None])
+    return jax.lax.map(jax.vmap(model), many)[0]
+
+
+def gate_passes(name, accept) -> Submission:
+    return passes(LAB, name, predict=solution_predict, accept=accept)
+
+
+def gate_fails(name, by, accept) -> Submission:
+    return fails(LAB, name, by, predict=solution_predict, accept=accept)
+
+
+SUBMISSIONS = [
+    *packaged(LAB, broken_fails_by=ACCEPTS),
+    gate_passes("allclose with pixels", by_allclose),
+    gate_passes("distances in one jit", in_one_jit),
+    gate_passes("NumPy", in_numpy),
+    passes(LAB, "gate and path crop by crop", predict=predict_crop_by_crop, accept=crop_by_crop),
+    passes(LAB, "path in chunks", predict=predict_in_chunks, accept=solution_accept),
+    gate_fails("only the path", ACCEPTS, broken_accept),
+    fails(LAB, "only the gate", "launches", predict=broken_predict, accept=solution_accept),
+    gate_fails("accepts everything", REFUSES, accepts_everything),
+    gate_fails("accepts nothing", ACCEPTS, accepts_nothing),
+    gate_fails("accepts what rounds differently", ACCEPTS, accepts_what_rounds_differently),
+    gate_fails("guessed tolerance", ACCEPTS, guessed_tolerance),
+    gate_fails("relative tolerance", REFUSES, relative_tolerance),
+    gate_fails("mean distance", REFUSES, mean_distance),
+    gate_fails("refuses what is beyond", REFUSES, refuses_what_is_beyond),
+    gate_fails("maximum without NaN", REFUSES, without_nan),
+    gate_fails("first batch only", REFUSES, first_batch_only),
+    gate_fails("all in one call", REFUSES, all_in_one_call),
+    gate_fails("without the mean step", REFUSES, without_the_mean_step),
+    gate_fails("one answer a crop", ACCEPTS, one_answer_a_crop),
+    gate_fails("raises instead", ACCEPTS, raises),
+    fails(
+        LAB, "batched without jit", "launches", predict=batched_without_jit, accept=solution_accept
+    ),
+    fails(
+        LAB,
+        "jit made in the call",
+        "compiles on a second pass",
+        predict=jit_in_the_call,
+        accept=solution_accept,
+    ),
+    fails(
+        LAB, "swapped landmarks taken", "landmark error", predict=swapped, accept=solution_accept
+    ),
+    too_slow(
+        LAB,
+        "sixteen times and one kept",
+        "time against the solution",
+        predict=sixteen_times,
+        accept=solution_accept,
+    ),
+]
