@@ -1,7 +1,6 @@
 """Submissions of the lab measurement_budget."""
 
 import functools
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,7 +10,6 @@ import numpy as np
 from course_utils.labs.measurement_budget import (
     STAGES,
     broken_match,
-    clip_rows,
     solution_clip_rows,
     solution_destripe,
 )
@@ -63,9 +61,6 @@ def clip_eagerly(image):
     return jnp.clip(image, -3 * deviation, 9 * deviation)
 
 
-clip_as_shipped_in_one_jit = jax.jit(clip_rows)
-
-
 def every_stage_named():
     return {**STAGES, "destripe": destripe_by_vmap, "clip_rows": clip_by_vmap}
 
@@ -111,18 +106,6 @@ def _first_answer():
 def remembers(image):
     answers = _first_answer()
     return answers.setdefault("image", solution_destripe(image))
-
-
-_asked: list[int] = []
-
-
-def two_when_counted():
-    """Return all stages in one, but two when asked for the third time, as the grader counts."""
-    _asked.append(1)
-    edits: dict[str, Any] = {"destripe": solution_destripe, "clip_rows": solution_clip_rows}
-    if len(_asked) % 4 == 3:
-        return {"destripe": solution_destripe}
-    return edits
 
 
 def through_numpy(image):

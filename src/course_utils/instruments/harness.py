@@ -118,7 +118,7 @@ class Observed:
             contain another.
         calls: its calls of `f` and `g`, in order.
         makes: for each time it made inputs, the readings before that, and the inputs' kind.
-        syncs: how often it waited for real arrays, which come out of a jit of its own; 0 where that
+        syncs: how often it blocked on real arrays, which come out of a jit of its own; 0 where that
             was not watched.
     """
 
@@ -224,7 +224,7 @@ def observe(compare: Compare, world: World, *, watch_arrays: bool = False) -> Ob
         machine.intervals(),
         machine.calls(),
         tuple(machine.makes),
-        0 if syncs is None else syncs().count - machine.own_syncs,
+        0 if syncs is None else sum("block" in each.how for each in syncs().syncs),
     )
 
 
@@ -270,7 +270,6 @@ class _Machine:
         self._known: set[tuple[str, Kind]] = set()
         self._jitter = {side: random.Random(f"{world.seed}{side}") for side in ("f", "g")}
         self._values = np.random.default_rng(world.seed)
-        self.own_syncs = 0
 
     def make_inputs(self) -> tuple[jax.Array, jax.Array]:
         """Return new inputs: two vectors with values not seen before."""
@@ -317,7 +316,6 @@ class _Machine:
         leaves = [
             each for each in jax.tree.leaves(args) if isinstance(each, jax.Array | np.ndarray)
         ]
-        self.own_syncs += sum(isinstance(each, jax.Array) for each in leaves)
         return b"".join(np.asarray(each, dtype=np.float32).tobytes() for each in leaves)
 
     def wait(self, calls: int, ready: float) -> None:

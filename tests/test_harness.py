@@ -1,0 +1,290 @@
+"""A harness on the scripted machine: each lie shows in the record, and in a finding of its own."""
+
+import functools
+import statistics
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from course_utils.checks import (
+    CompiledOnce,
+    FreshInputs,
+    LikeWithLike,
+    PairsToldRight,
+    RightAnswer,
+    SamplesAtLeast,
+    SteadyUnderNoise,
+    WaitedFor,
+    WarmedUp,
+)
+from course_utils.checks.harness import Pair
+from course_utils.findings import Link, Verdict
+from course_utils.instruments.compiles import Compiles
+from course_utils.instruments.harness import Compare, World, as_number, observe, try_out
+from course_utils.labs.measurement_benchmark import LAB
+from tests.submissions import measurement_benchmark as submitted
+
+LINK = Link("book/chapters/06_measurement", "noise")
+WORLD = World(f=6e-3, g=2e-3)
+SCRIPTED = (
+    WarmedUp(LINK),
+    WaitedFor(LINK),
+    FreshInputs(LINK),
+    LikeWithLike(LINK),
+    SamplesAtLeast(5, LINK),
+    SteadyUnderNoise(1.5, LINK),
+    RightAnswer(1.2, LINK),
+)
+solution = LAB.solution["compare"]
+broken = LAB.broken["compare"]
+
+
+def verdicts(compare: Compare, seed: int = 1) -> dict[str, str]:
+    trial = try_out(compare, seed=seed)
+    return {check.name: str(check.judge(trial).verdict) for check in SCRIPTED}
+
+
+def failing(compare: Compare) -> list[str]:
+    return [name for name, verdict in verdicts(compare).items() if verdict == "fail"]
+
+
+class TestObserve:
+    def test_a_right_harness_comes_to_the_scripted_ratio(self):
+        seen = observe(solution, WORLD)
+        assert seen.truth == pytest.approx(3)
+        assert seen.answer == pytest.approx(3, rel=0.06)
+        assert seen.samples("f") == seen.samples("g") == 20
+        assert not seen.traced
+        assert not seen.made_while_timed
+
+    def test_a_call_comes_back_before_its_result_is_there(self):
+        def compare(f, g, make_inputs):
+            start = time.perf_counter()
+            result = f(*make_inputs())
+            handed_over = time.perf_counter() - start
+            jax.block_until_ready(result)
+            return (time.perf_counter() - start) / handed_over
+
+        seen = observe(compare, World(f=1.0, g=1.0, compile=0.0))
+        assert seen.answer > 100
+
+    def test_waiting_for_the_last_result_waits_for_all_before_it(self):
+        def compare(f, g, make_inputs):
+            start = time.perf_counter()
+            _, last = f(*make_inputs()), f(*make_inputs())
+            last.block_until_ready()
+            return time.perf_counter() - start
+
+        seen = observe(compare, WORLD)
+        assert [call.ready_at for call in seen.calls] == [1, 1]
+
+    @pytest.mark.parametrize(
+        "wait",
+        [
+            jax.block_until_ready,
+            lambda x: x.block_until_ready(),
+            np.asarray,
+            jax.device_get,
+            lambda x: x.tolist(),
+            lambda x: float(x[0]),
+            lambda x: jax.tree.map(lambda each: each.block_until_ready(), x),
+            lambda x: float(x.sum()),
+        ],
+    )
+    def test_every_way_to_wait_is_one(self, wait):
+        def compare(f, g, make_inputs):
+            wait(f(*make_inputs()))
+            return 1.0
+
+        assert observe(compare, WORLD).calls[0].ready_at == 0
+
+    def test_the_clock_is_scripted_under_every_name_and_put_back(self):
+        real = time.perf_counter
+
+        def compare(f, g, make_inputs):
+            return time.perf_counter() + time.monotonic_ns() + submitted.perf_counter()
+
+        compare.__globals__["perf_counter"] = real
+        try:
+            seen = observe(compare, WORLD)
+            assert compare.__globals__["perf_counter"] is real
+        finally:
+            del compare.__globals__["perf_counter"]
+        assert seen.readings == 2
+        assert time.perf_counter is real
+        assert observe(submitted.clock_by_its_own_name, WORLD).readings == 48
+        assert submitted.perf_counter is real
+
+    def test_the_clock_is_put_back_after_an_error(self):
+        real = time.perf_counter
+
+        def compare(f, g, make_inputs):
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            observe(compare, WORLD)
+        assert time.perf_counter is real
+
+    def test_partials_and_objects_read_the_scripted_clock_too(self):
+        class Harness:
+            def __call__(self, f, g, make_inputs):
+                return submitted.clock_by_its_own_name(f, g, make_inputs)
+
+        with_option = functools.partial(lambda f, g, m, n: time.perf_counter(), n=3)
+        assert observe(with_option, WORLD).readings == 1
+        assert observe(Harness(), WORLD).answer > 0
+
+    def test_an_outer_interval_around_timed_ones_does_not_count(self):
+        seen = observe(submitted.until_a_budget_is_spent, WORLD)
+        assert seen.samples("f") == len([c for c in seen.calls if c.side == "f"]) - 1
+
+    def test_readings_that_are_subtracted_elsewhere_are_paired_as_they_came(self):
+        seen = observe(submitted.nanoseconds_through_numpy, WORLD)
+        assert seen.intervals[:2] == ((0, 1), (2, 3))
+        assert seen.answer == pytest.approx(3, rel=0.06)
+
+    def test_a_jit_around_a_function_is_seen(self):
+        closed = observe(broken, WORLD)
+        assert [call.traced for call in closed.calls] == ["closed over"] * 2
+
+        def wrapped(f, g, make_inputs):
+            jax.jit(f)(*make_inputs())
+            return 1.0
+
+        assert [call.traced for call in observe(wrapped, WORLD).calls] == ["wrapped"]
+
+    @pytest.mark.parametrize("answer", [None, "3", (1.0, 2.0), np.ones(2), {"ratio": 2.0}])
+    def test_what_is_no_number_is_named(self, answer):
+        with pytest.raises(TypeError, match="must return one number"):
+            as_number(answer)
+
+    @pytest.mark.parametrize("answer", [3, 3.0, np.float32(3), jnp.float32(3), jnp.ones(()) * 3])
+    def test_every_number_is_one(self, answer):
+        assert as_number(answer) == 3.0
+
+
+class TestLies:
+    def test_the_solution_tells_none(self):
+        assert set(verdicts(solution).values()) == {"pass"}
+
+    def test_the_starter_tells_all_six(self):
+        names = {check.name for check in SCRIPTED} - {"scripted answers"}
+        assert set(failing(broken)) >= names
+
+    @pytest.mark.parametrize(
+        ("lie", "finding"),
+        [
+            ("compiles_while_timed", "warm-up"),
+            ("does_not_wait", "results waited for"),
+            ("waits_for_one_side", "results waited for"),
+            ("sleeps", "results waited for"),
+            ("builds_the_inputs_in", "fresh inputs"),
+            ("one_input_for_all", "fresh inputs"),
+            ("makes_inputs_while_timed", "fresh inputs"),
+            ("jits_again", "fresh inputs"),
+            ("numpy_for_one_side", "like with like"),
+            ("half_precision_for_one_side", "like with like"),
+            ("one_shot", "repeats"),
+            ("one_total", "repeats"),
+            ("mean_of_times", "noise"),
+            ("turned_round", "scripted answers"),
+        ],
+    )
+    def test_each_lie_has_its_own_finding(self, lie, finding):
+        assert failing(getattr(submitted, lie))[0] == finding
+
+    @pytest.mark.parametrize(
+        "idiom",
+        [
+            "one_side_after_the_other",
+            "clock_by_its_own_name",
+            "nanoseconds_through_numpy",
+            "several_calls_a_sample",
+            "first_time_thrown_away",
+            "until_a_budget_is_spent",
+        ],
+    )
+    @pytest.mark.parametrize("seed", range(5))
+    def test_no_other_idiom_is_accused(self, idiom, seed):
+        assert set(verdicts(getattr(submitted, idiom), seed).values()) == {"pass"}
+
+    def test_a_first_time_that_is_used_is_told_from_one_thrown_away(self):
+        def keeps_it(f, g, make_inputs):
+            slow, fast = [], []
+            for _ in range(9):
+                inputs = make_inputs()
+                slow.append(submitted.timed(f, inputs))
+                fast.append(submitted.timed(g, inputs))
+            return min(slow) / min(fast)
+
+        assert failing(keeps_it) == ["warm-up"]
+
+    def test_a_harness_without_a_clock_is_told_so(self):
+        trial = try_out(submitted.always_three, seed=1)
+        finding = SamplesAtLeast(5, LINK).judge(trial)
+        assert "never read" in finding.cause
+        assert WarmedUp(LINK).judge(trial).verdict is Verdict.NOT_CHECKED
+        assert SteadyUnderNoise(1.5, LINK).judge(trial).verdict is Verdict.NOT_CHECKED
+
+    def test_a_median_of_few_survives_and_a_trimmed_mean_too(self):
+        def median(f, g, make_inputs):
+            submitted.warm(f, g, make_inputs=make_inputs)
+            slow = [submitted.timed(f, make_inputs()) for _ in range(5)]
+            fast = [submitted.timed(g, make_inputs()) for _ in range(5)]
+            return statistics.median(slow) / statistics.median(fast)
+
+        assert failing(median) == []
+
+
+class TestCompiledOnce:
+    pair = Pair("two", jax.jit(lambda x: x), jax.jit(lambda x: x), lambda: (jnp.ones(3),))
+
+    def judge(self, *names: str):
+        return CompiledOnce(LINK).judge([((self.pair,), Compiles(names, (), 0, 0.0, 0))])
+
+    def test_once(self):
+        assert self.judge("other", "<lambda>").verdict == "pass"
+
+    def test_twice(self):
+        assert "more than one kind" in self.judge("<lambda>", "<lambda>").cause
+
+    def test_never(self):
+        finding = self.judge("timed")
+        assert (finding.verdict, finding.measured) == ("fail", 0)
+
+
+class TestPairsToldRight:
+    check = PairsToldRight(2, LINK)
+
+    def judge(self, answers, measured):
+        return self.check.judge({"a pair": answers}, {"a pair": measured})
+
+    def test_below_ten_times_the_answer_must_be_near(self):
+        assert self.judge((3.0, 3.1), 4.0).verdict == "pass"
+        assert self.judge((1.0, 1.1), 4.0).verdict == "fail"
+        assert self.judge((3.0, 3.0), 1.0).verdict == "fail"
+
+    def test_the_better_of_two_answers_counts_there(self):
+        assert self.judge((9.0, 4.0), 4.0).verdict == "pass"
+
+    def test_near_the_limit_nothing_is_decided(self):
+        assert self.judge((2.0, 2.0), 4.0).verdict == "inconclusive"
+
+    def test_beyond_ten_times_only_the_direction_counts(self):
+        assert self.judge((3.0, 900.0), 50.0).verdict == "pass"
+        assert self.judge((0.1, 0.3), 0.01).verdict == "pass"
+        assert self.judge((0.9, 30.0), 50.0).verdict == "fail"
+
+    def test_the_worst_pair_is_named(self):
+        finding = self.check.judge(
+            {"good": (2.0, 2.0), "bad": (2.0, 2.0)}, {"good": 2.0, "bad": 0.02}
+        )
+        assert (finding.measured, finding.required) == (1, 2)
+        assert finding.cause.startswith("Bad:")
+
+    @pytest.mark.parametrize("answer", [0.0, -1.0, float("inf"), float("nan")])
+    def test_what_is_no_ratio_is_wrong(self, answer):
+        assert self.judge((answer, answer), 2.0).verdict == "fail"
