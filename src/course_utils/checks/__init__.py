@@ -8,9 +8,26 @@ from course_utils.checks._common import CLEAR, Stage, TimedCheck
 from course_utils.checks.compiles import CompilesAtMost, RecompilesAtMost
 from course_utils.checks.finite import NonFinite, NonFiniteAtMost, count_non_finite
 from course_utils.checks.gate import GateAccepts, GateCase, GateOutcome, GateRejects
+from course_utils.checks.harness import (
+    CompiledOnce,
+    FreshInputs,
+    LikeWithLike,
+    PairsToldRight,
+    RightAnswer,
+    SamplesAtLeast,
+    SteadyUnderNoise,
+    WaitedFor,
+    WarmedUp,
+)
 from course_utils.checks.launches import LaunchesAtMost, SyncsAtMost
 from course_utils.checks.memory import DonatedBytesAtLeast, TempBytesAtMost
 from course_utils.checks.program import ProgramSizeAtMost
+from course_utils.checks.stages import (
+    PipelineSpeedupAtLeast,
+    StagesChangedAtMost,
+    StagesKeepTheirResult,
+    StagesWorthIt,
+)
 from course_utils.checks.time import SpeedupAtLeast, TimeWithin
 from course_utils.checks.value import SPREAD_FACTOR, Errors, MetricWithin, SavedWithin
 from course_utils.checks.xray import (
@@ -26,28 +43,41 @@ __all__ = [
     "SPREAD_FACTOR",
     "CardDonatedBytesAtLeast",
     "CardTempBytesAtMost",
+    "CompiledOnce",
     "CompilesAtMost",
     "DonatedBytesAtLeast",
     "Errors",
     "FitsOn",
+    "FreshInputs",
     "GateAccepts",
     "GateCase",
     "GateOutcome",
     "GateRejects",
     "KernelsAtMost",
     "LaunchesAtMost",
+    "LikeWithLike",
     "MetricWithin",
     "NonFinite",
     "NonFiniteAtMost",
+    "PairsToldRight",
+    "PipelineSpeedupAtLeast",
     "ProgramSizeAtMost",
     "RecompilesAtMost",
+    "RightAnswer",
     "RunsOn",
+    "SamplesAtLeast",
     "SavedWithin",
     "SpeedupAtLeast",
     "Stage",
+    "StagesChangedAtMost",
+    "StagesKeepTheirResult",
+    "StagesWorthIt",
+    "SteadyUnderNoise",
     "SyncsAtMost",
     "TempBytesAtMost",
     "TimeWithin",
     "TimedCheck",
+    "WaitedFor",
+    "WarmedUp",
     "count_non_finite",
 ]

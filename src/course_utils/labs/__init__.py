@@ -16,6 +16,10 @@ NAMES = (
     "boundary_views",
     "partitioning_tracker",
     "partitioning_second_step",
+    "parity_gate",
+    "parity_nan",
+    "measurement_benchmark",
+    "measurement_budget",
 )
 """Every lab, in the order of the course."""
 
