@@ -2,8 +2,8 @@
 
 What takes long to install is installed once, under .versions/, and kept; each environment is a new
 layer over it, in which nothing of the course is. As a program it says whether this machine can make
-one, and keeps what it installed. Knows Python, pip and kernels; knows nothing of
-what is tried in them.
+one, and keeps what it installed. Knows Python, pip and kernels; knows nothing of what is tried in
+them.
 """
 
 import json
@@ -21,6 +21,8 @@ PYTHON = "3.13"
 JAX = "0.9.2"
 """Older than the pinned one: an installation that replaced it would show."""
 PREINSTALLED = (f"jax=={JAX}", f"jaxlib=={JAX}", "numpy", "matplotlib", "ipykernel")
+FETCHED = ("hatchling", "equinox")
+"""What an installation of the course needs and Colab does not have: to build it, and to run it."""
 _PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
 
 
@@ -49,6 +51,18 @@ def base() -> Path:
     return python
 
 
+def ready() -> Path:
+    """Return `base()` once pip can fetch what every installation of the course needs.
+
+    Raises:
+        NotPossibleError: as `base`, or the package index cannot be reached.
+    """
+    python = base()
+    with tempfile.TemporaryDirectory() as fetched:
+        _pip(python, "download", "--no-deps", "--dest", fetched, *FETCHED)
+    return python
+
+
 def layer(folder: Path) -> Path:
     """Make a new environment over the kept one, with an importable `google.colab`.
 
@@ -59,11 +73,9 @@ def layer(folder: Path) -> Path:
         Its Python. What is installed through it lands in it and hides what is below.
 
     Raises:
-        NotPossibleError: as `base`, or pip cannot fetch what every installation needs.
+        NotPossibleError: as `ready`.
     """
-    below = base()
-    with tempfile.TemporaryDirectory() as fetched:
-        _pip(below, "download", "--no-deps", "--dest", fetched, "hatchling")
+    below = ready()
     subprocess.run([below, "-m", "venv", folder], check=True)
     python = folder / "bin" / "python"
     packages = _packages(python)
@@ -100,17 +112,18 @@ def _pip(python: Path, *arguments: str | Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise NotPossibleError(f"pip could not {arguments[0]} what Colab has: {last}")
+        raise NotPossibleError(
+            f"pip could not {arguments[0]} what it takes to stand in for Colab: {last}"
+        )
 
 
 def main() -> int:
-    """Make one such environment; say what is missing, with exit code 1, where it cannot be made."""
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            layer(Path(folder, "layer"))
-        except NotPossibleError as error:
-            print(f"{error}\nNot run: a published lab on a machine like Colab.", file=sys.stderr)
-            return 1
+    """Say what is missing, with exit code 1, where no such environment can be made."""
+    try:
+        ready()
+    except NotPossibleError as error:
+        print(f"{error}\nNot run: a published lab on a machine like Colab.", file=sys.stderr)
+        return 1
     return 0
 
 
