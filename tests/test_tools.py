@@ -62,8 +62,8 @@ def test_links_are_tested_without_a_browser_and_pages_with_one(
     called: list[str] = []
 
     def python(*arguments: str) -> int:
-        marks = len(arguments) > 1
-        called.append(arguments[arguments.index("-m", 1) + 1] if marks else arguments[0])
+        call = list(arguments)
+        called.append(call[call.index("-m", 1) + 1] if len(call) > 1 else call[0])
         return codes.get(called[-1], 0)
 
     monkeypatch.setattr(stages, "_python", python)

@@ -10,8 +10,6 @@ from urllib.parse import unquote, urlsplit
 import built_book
 import pytest
 
-from course_utils import labs
-
 pytestmark = pytest.mark.book
 
 
@@ -72,13 +70,6 @@ def test_a_lost_reference_is_seen(folder: Path):
     assert lost(page, f"../{built_book.pages()[1]}.html#no-such-heading")
     assert not lost(page, f"../{built_book.pages()[1]}.html")
     assert not lost(page, "https://example.org/anything")
-
-
-@pytest.mark.parametrize("name", labs.NAMES)
-def test_every_link_of_a_labs_findings_leads_to_a_heading(folder: Path, name: str):
-    links = {check.link for check in labs.get(name).checks if check.link}
-    assert links
-    assert [link for link in sorted(map(str, links)) if lost(folder / "index.html", link)] == []
 
 
 def test_no_page_of_the_book_is_out_of_the_search(folder: Path):
