@@ -3,6 +3,7 @@
 import functools
 import statistics
 import time
+import timeit
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,7 @@ from course_utils.checks.harness import Pair
 from course_utils.findings import Link, Verdict
 from course_utils.instruments.compiles import Compiles
 from course_utils.instruments.harness import Compare, World, as_number, observe, try_out
-from course_utils.labs.measurement_benchmark import LAB
+from course_utils.labs.measurement_benchmark import LAB, make_pairs
 from tests.submissions import measurement_benchmark as submitted
 
 LINK = Link("book/chapters/06_measurement", "noise")
@@ -92,6 +93,7 @@ class TestObserve:
             lambda x: float(x[0]),
             lambda x: jax.tree.map(lambda each: each.block_until_ready(), x),
             lambda x: float(x.sum()),
+            lambda x: jnp.sum(x),
         ],
     )
     def test_every_way_to_wait_is_one(self, wait):
@@ -136,6 +138,21 @@ class TestObserve:
         with_option = functools.partial(lambda f, g, m, n: time.perf_counter(), n=3)
         assert observe(with_option, WORLD).readings == 1
         assert observe(Harness(), WORLD).answer > 0
+
+    def test_timeit_reads_the_clock_for_its_caller(self):
+        def compare(f, g, make_inputs):
+            def best(function):
+                function(*make_inputs()).block_until_ready()
+                inputs = iter([make_inputs() for _ in range(6)])
+                timer = timeit.Timer(
+                    lambda: function(*next(inputs)).block_until_ready(), timer=time.perf_counter
+                )
+                return min(timer.repeat(6, number=1))
+
+            return best(f) / best(g)
+
+        assert observe(compare, WORLD).samples("f") == 6
+        assert failing(compare) == []
 
     def test_an_outer_interval_around_timed_ones_does_not_count(self):
         seen = observe(submitted.until_a_budget_is_spent, WORLD)
@@ -254,6 +271,21 @@ class TestCompiledOnce:
     def test_never(self):
         finding = self.judge("timed")
         assert (finding.verdict, finding.measured) == ("fail", 0)
+
+
+class TestPairs:
+    def test_names_order_and_sides_do_not_tell_what_is_right(self):
+        config = LAB.sizes["cpu"].config
+        drawn = [make_pairs(config, np.random.default_rng(seed)) for seed in range(20)]
+        for place in range(4):
+            assert len({pairs[place].title for pairs in drawn}) == 4
+            assert {pairs[place].is_turned for pairs in drawn} == {True, False}
+        assert {pair.names[0][:2] for pair in drawn[0]} == {"f_"}
+
+    def test_a_ratio_is_turned_back(self):
+        pair = Pair("two", abs, abs, tuple, is_turned=True)
+        assert pair.straight(4.0) == 0.25
+        assert pair.straight(0.0) == float("inf")
 
 
 class TestPairsToldRight:

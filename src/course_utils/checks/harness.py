@@ -5,6 +5,7 @@ depends on how busy the real one is. They know no lab but that its first entry p
 `compare(f, g, make_inputs)`.
 """
 
+import functools
 import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from course_utils.checks._common import Stage, is_clear, judged
 from course_utils.findings import Finding, Link, Verdict
 from course_utils.instruments.harness import Call, Observed, Trial, try_out
-from course_utils.instruments.timing import interleave
+from course_utils.instruments.timing import time_call, wait
 from course_utils.quantities import number, plural
 
 if TYPE_CHECKING:
@@ -340,12 +341,20 @@ class Pair:
         f: a jitted function.
         g: another, or the same.
         make_inputs: returns the arguments of one call, new at each.
+        is_turned: whether `f` is the second of the two that the title names.
     """
 
     title: str
     f: Callable[..., Any]
     g: Callable[..., Any]
     make_inputs: Callable[[], tuple[Any, ...]]
+    is_turned: bool = False
+
+    def straight(self, ratio: float) -> float:
+        """Return a ratio of `f` to `g` as one of the first that the title names to the second."""
+        if not self.is_turned:
+            return ratio
+        return 1 / ratio if ratio else math.inf
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -419,12 +428,13 @@ class PairsToldRight:
 
     def run(self, session: "Session") -> Finding:
         """Measure the second pass's pairs, and take the answers of both passes."""
+        answers: dict[str, tuple[float, ...]] = {}
+        for done in (session.first, session.again):
+            for pair, answer in zip(done.args[0], done.result, strict=True):
+                said = pair.straight(float(answer))
+                answers[pair.title] = (*answers.get(pair.title, ()), said)
         pairs = session.again.args[0]
-        answers = {
-            pair.title: tuple(float(done.result[place]) for done in (session.first, session.again))
-            for place, pair in enumerate(pairs)
-        }
-        return self.judge(answers, {pair.title: measure(pair) for pair in pairs})
+        return self.judge(answers, {pair.title: pair.straight(measure(pair)) for pair in pairs})
 
     def judge(
         self, answers: Mapping[str, Sequence[float]], measured: Mapping[str, float]
@@ -434,7 +444,7 @@ class PairsToldRight:
         Args:
             answers: by the pair's title, the harness's answers; the best of them counts where the
                 ratio is asked for, and the worst where the ranking is.
-            measured: by the pair's title, how many times faster `g` is.
+            measured: by the pair's title, how many times faster the second is.
         """
         margins = {title: self._margin(answers[title], own) for title, own in measured.items()}
         title = min(margins, key=lambda each: margins[each])
@@ -452,8 +462,8 @@ class PairsToldRight:
         asked = "" if _is_small(own) else ", of which only the direction is asked"
         said = " and ".join(number(each) for each in answers[title])
         cause = (
-            f"{title[0].upper()}{title[1:]}: `g` is {number(own)} times as fast as `f`{asked}; "
-            f"`compare` said {said}."
+            f"{title[0].upper()}{title[1:]}: the second is {number(own)} times as fast as the "
+            f"first{asked}; `compare` said {said} in two tries."
         )
         if not is_clear(margins[title]):
             return judged(
@@ -469,7 +479,7 @@ class PairsToldRight:
             Verdict.FAIL,
             cause,
             "Mend what failed above; if nothing did, compare your answer for this kind of pair "
-            "with `course_utils.instruments.timing.interleave`.",
+            "with `course_utils.checks.harness.measure`.",
         )
 
     def _margin(self, answers: Sequence[float], own: float) -> float:
@@ -487,10 +497,18 @@ def _is_small(ratio: float) -> bool:
     return 1 / _SMALL < ratio < _SMALL
 
 
+_CALLS = 15
+
+
 def measure(pair: Pair) -> float:
-    """Return how many times faster `g` is than `f`, by the grader's own measurement."""
-    timing = interleave({"f": pair.f, "g": pair.g}, pair.make_inputs, max_rounds=2, budget=1.0)
-    return timing.ratio("f", "g")
+    """Return how many times faster `g` is than `f`: the least of several alternating calls each."""
+    wait((pair.f(*pair.make_inputs()), pair.g(*pair.make_inputs())))
+    times: dict[str, list[float]] = {"f": [], "g": []}
+    for _ in range(_CALLS):
+        inputs = wait(pair.make_inputs())
+        times["f"].append(time_call(functools.partial(pair.f, *inputs)))
+        times["g"].append(time_call(functools.partial(pair.g, *inputs)))
+    return min(times["f"]) / min(times["g"])
 
 
 def _at_most(check: Any, measured: float, limit: float, unit: str) -> Finding:

@@ -40,8 +40,8 @@ _CLOCKS = {
     for name in ("monotonic", "perf_counter", "process_time", "time")
     for suffix in ("", "_ns")
 }
-_BACKGROUND = {"equinox", "jax", "jaxlib", "numpy", "optax"}
-"""Packages that read the clock for themselves; they, and Python's own library, get the real one."""
+_BACKGROUND = {"equinox", "jax", "jaxlib", "numpy", "optax", *sys.stdlib_module_names} - {"timeit"}
+"""Modules that read the clock for themselves and get the real one; `timeit` reads for others."""
 
 
 @dataclass(frozen=True)
@@ -384,7 +384,7 @@ class _Machine:
 def _clock(machine: _Machine, real: Callable[[], Any], *, whole: bool) -> Callable[[], Any]:
     def read() -> Any:
         module = str(sys._getframe(1).f_globals.get("__name__", "")).partition(".")[0]
-        if module in _BACKGROUND or module in sys.stdlib_module_names:
+        if module in _BACKGROUND:
             return real()
         return machine.read(whole=whole)
 
@@ -459,6 +459,9 @@ class _Result:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         self._wait()
         return np.zeros(self.shape, dtype or self.dtype)
+
+    def __jax_array__(self) -> jax.Array:
+        return jnp.asarray(np.asarray(self))
 
     def __len__(self) -> int:
         return len(np.zeros(self.shape))

@@ -89,7 +89,10 @@ class PairConfig:
 
 
 def make_pairs(config: PairConfig, rng: np.random.Generator) -> tuple[Pair, ...]:
-    """Return pairs of real functions, never compiled before, whose ratios are far apart."""
+    """Return pairs of real functions, never compiled before, whose ratios are far apart.
+
+    Their order, and which of two comes first, is drawn too.
+    """
 
     def inputs(*shape: int) -> Callable[[], tuple[jax.Array]]:
         base = rng.normal(size=shape) / config.matrix**0.5
@@ -99,14 +102,14 @@ def make_pairs(config: PairConfig, rng: np.random.Generator) -> tuple[Pair, ...]
 
         return make
 
-    def products(count: int, name: str) -> Any:
+    def products(count: int) -> Callable[[jax.Array], jax.Array]:
         def multiply(x):
             product = x
             for _ in range(count):
                 product = jnp.tanh(product @ x)
             return product
 
-        return _jitted(name, multiply)
+        return multiply
 
     def long_to_compile(x):
         """Many small steps, each another program to write, on one row."""
@@ -129,23 +132,32 @@ def make_pairs(config: PairConfig, rng: np.random.Generator) -> tuple[Pair, ...]
         return jax.lax.fori_loop(0, config.loop, lambda _, row: 0.5 * jnp.cos(row) + x[0], x[0])
 
     square = inputs(config.matrix, config.matrix)
-    twin = products(4, "twin")
-    return (
-        Pair("a function against itself", twin, twin, square),
-        Pair("ten products against two", products(10, "ten"), products(2, "two"), square),
-        Pair(
+    twin = products(4)
+    drawn = [
+        ("a function against itself", twin, twin, square),
+        ("ten products against two", products(10), products(2), square),
+        (
             "long to compile against long to run",
-            _jitted("long_to_compile", long_to_compile),
-            _jitted("long_to_run", long_to_run),
+            long_to_compile,
+            long_to_run,
             inputs(config.matrix, 64),
         ),
-        Pair(
+        (
             "what folds away against what does not",
-            _jitted("all_constant", all_constant),
-            _jitted("never_constant", never_constant),
+            all_constant,
+            never_constant,
             inputs(config.grid, config.grid),
         ),
-    )
+    ]
+    pairs = []
+    for place, number in enumerate(rng.permutation(len(drawn))):
+        title, first, second, make = drawn[number]
+        is_turned = bool(rng.integers(2))
+        f, g = (second, first) if is_turned else (first, second)
+        jitted = _jitted(f"f_{place}", f)
+        other = jitted if f is g else _jitted(f"g_{place}", g)
+        pairs.append(Pair(title, jitted, other, make, is_turned))
+    return tuple(pairs)
 
 
 def _jitted(name: str, function: Any) -> Any:

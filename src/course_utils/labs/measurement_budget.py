@@ -184,7 +184,7 @@ def make_frames(config: CameraConfig, rng: np.random.Generator, count: int) -> F
     """Return random frames: a star in each cell, an offset in each row, noise and cosmic rays."""
     side, cell = config.side, config.side // CELLS
     rows, columns = np.mgrid[0:side, 0:side]
-    corners = cell * np.stack(np.mgrid[0:CELLS, 0:CELLS]).reshape(2, -1, 1, 1)
+    corners = cell * np.asarray(np.mgrid[0:CELLS, 0:CELLS]).reshape(2, -1, 1, 1)
     frames = []
     for _ in range(count):
         y, x = corners + rng.uniform(0.2, 0.8, corners.shape) * cell
