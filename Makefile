@@ -71,7 +71,7 @@ new-lab: $(VENV)
 
 contract: $(VENV)
 	@test -n "$(LAB)" || { echo "Name the lab: make contract LAB=eager_crops"; exit 1; }
-	@$(PY) tools/notebooks.py check
+	@$(PY) tools/notebooks.py check --lab "$(LAB)"
 	@$(PY) -m pytest -q -n 0 -m "not browser and not book and not colab" -k "$(LAB)" tests
 
 matrix: $(VENV)

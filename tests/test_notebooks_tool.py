@@ -376,6 +376,20 @@ def test_the_courses_notebooks_are_as_they_should_be():
     assert check(Tree(ROOT)) == []
 
 
+def test_one_labs_notebooks_can_be_checked_alone(
+    run_tree: Tree, capsys: pytest.CaptureFixture[str]
+):
+    assert notebooks.main(["--root", str(run_tree.root), "new-lab", "other"]) == 0
+    check_one = ["--root", str(run_tree.root), "check", "--lab"]
+    capsys.readouterr()
+    assert notebooks.main([*check_one, "tiny"]) == 0
+    assert capsys.readouterr().out == "2 notebooks are as they should be.\n"
+    assert notebooks.main([*check_one, "other"]) == 1
+    assert "labs/solutions/other.ipynb: " in capsys.readouterr().out
+    assert notebooks.main([*check_one, "absent"]) == 1
+    assert "no notebook of 'absent'" in capsys.readouterr().out
+
+
 def test_contributing_lists_every_tag():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     for tag in TAGS:

@@ -27,13 +27,18 @@ def cmd_sync(tree: Tree) -> int:
     return 0
 
 
-def cmd_check(tree: Tree) -> int:
-    """Name everything that is wrong with the notebooks; exit code 1 when there is anything."""
-    found = check(tree)
+def cmd_check(tree: Tree, lab: str | None) -> int:
+    """Name what is wrong with the notebooks, or one lab's; exit code 1 when there is anything."""
+    paths = [path for path in tree.notebooks() if lab is None or path.stem == lab]
+    if not paths:
+        print(f"There is no notebook of {lab!r}.")
+        return 1
+    names = tuple(f"{tree.name(path)}: " for path in paths)
+    found = [each for each in check(tree) if lab is None or each.startswith(names)]
     for sentence in found:
         print(sentence)
     if not found:
-        print(f"{len(tree.notebooks())} notebooks are as they should be.")
+        print(f"{len(paths)} notebooks are as they should be.")
     return 1 if found else 0
 
 
@@ -84,7 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--root", type=Path, default=ROOT, help="another checkout than this one")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("sync", help=cmd_sync.__doc__)
-    commands.add_parser("check", help=cmd_check.__doc__)
+    checked = commands.add_parser("check", help=cmd_check.__doc__)
+    checked.add_argument("--lab", help="this lab's notebooks alone")
     run = commands.add_parser("execute", help=cmd_execute.__doc__)
     run.add_argument("paths", nargs="*", type=Path, help="notebooks; all when none is named")
     new = commands.add_parser("new-lab", help=cmd_new_lab.__doc__)
@@ -95,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         case "sync":
             return cmd_sync(tree)
         case "check":
-            return cmd_check(tree)
+            return cmd_check(tree, options.lab)
         case "execute":
             return cmd_execute(tree, options.paths)
         case _:
