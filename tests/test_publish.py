@@ -4,6 +4,7 @@ The book is built once, by the commands of the Pages workflow in a clone with a 
 """
 
 import dataclasses
+import functools
 import importlib.util
 import json
 import os
@@ -261,19 +262,24 @@ class Page(HTMLParser):
                 self.links.append(value)
 
 
+@functools.cache
+def read_page(path: Path) -> Page:
+    return Page(path)
+
+
 def is_there(address: str, html: Path) -> bool:
     """Whether an address of the published book is a page, with its anchor, of the built one."""
     page, anchor = urldefrag(address)
     assert page.startswith(PAGES), address
     path = html / unquote(page.removeprefix(PAGES))
-    return path.is_file() and (not anchor or unquote(anchor) in Page(path).anchors)
+    return path.is_file() and (not anchor or unquote(anchor) in read_page(path).anchors)
 
 
 def test_every_runnable_page_opens_in_colab_from_a_file_of_the_branch(published: Published):
     tree = Tree(published.branch)
     for path in tree.notebooks():
         name = tree.name(path)
-        page = Page(published.html / Path(name).with_suffix(".html"))
+        page = read_page(published.html / Path(name).with_suffix(".html"))
         buttons = {link for link in page.links if "colab.research.google.com" in link}
         assert buttons == {COLAB + name}, name
 
@@ -281,7 +287,7 @@ def test_every_runnable_page_opens_in_colab_from_a_file_of_the_branch(published:
 def test_links_to_the_repository_lead_to_files_of_the_branch(published: Published):
     found = 0
     for path in published.html.rglob("*.html"):
-        for link in Page(path).links:
+        for link in read_page(path).links:
             if link.startswith((f"{URL}/blob/", COLAB)):
                 ref, _, name = urldefrag(link)[0].partition("/blob/")[2].partition("/")
                 assert ref == "published", (path, link)
@@ -346,7 +352,7 @@ def test_every_findings_link_leads_to_a_heading_of_the_book(
             monkeypatch.chdir(here)
             page, _, anchor = address(link).partition("#")
             assert (here / page).resolve().is_relative_to(published.html), (check.name, link)
-            assert anchor in Page(here / page).anchors, (check.name, link)
+            assert anchor in read_page((here / page).resolve()).anchors, (check.name, link)
             # Anywhere else, with the published package: an address.
             monkeypatch.chdir(tmp_path)
             assert module.address(link) == PAGES + link
@@ -357,7 +363,7 @@ def test_a_stored_cards_links_lead_to_headings_beside_its_page(published: Publis
     found = 0
     for lab in labs.NAMES:
         for name in (f"labs/{lab}", f"labs/solutions/{lab}"):
-            for link in Page(published.html / f"{name}.html").links:
+            for link in read_page(published.html / f"{name}.html").links:
                 if "book/chapters/" in link and "://" not in link and "#" in link:
                     assert is_there(urljoin(f"{PAGES}{name}.html", link), published.html), link
                     found += 1
