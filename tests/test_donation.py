@@ -81,20 +81,20 @@ def test_an_array_that_is_given_away_later_counts_once():
 
 
 class TestDonatedBytes:
-    check = DonatedBytesAtLeast(1000, "the state", link=LINK)
+    check = DonatedBytesAtLeast(lambda config: config, "the state", link=LINK)
 
     def test_enough(self):
-        assert self.check.judge(Donations(6000, 6, 6), 6, "frame").verdict == "pass"
+        assert self.check.judge(Donations(6000, 6, 6), 1000, 6, "frame").verdict == "pass"
 
     def test_none(self):
-        finding = self.check.judge(Donations(0, 0, 6), 6, "frame")
+        finding = self.check.judge(Donations(0, 0, 6), 1000, 6, "frame")
         assert (finding.verdict, finding.measured) == ("fail", 0)
         assert "None of 6 launches" in finding.cause
         assert "the state" in finding.cause
         assert "donate_argnums" in finding.hint
 
     def test_too_little(self):
-        finding = self.check.judge(Donations(5999, 6, 12), 6, "frame")
+        finding = self.check.judge(Donations(5999, 6, 12), 1000, 6, "frame")
         assert finding.verdict == "fail"
         assert "6 of 12 launches" in finding.cause
 

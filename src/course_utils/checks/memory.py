@@ -1,8 +1,9 @@
 """Not too much is alive at once, and what is replaced gives its memory back: checks on memory."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from course_utils.checks._common import Stage, judged
 from course_utils.findings import Finding, Link, Verdict
@@ -98,13 +99,13 @@ class DonatedBytesAtLeast:
     could not be used does not count.
 
     Attributes:
-        limit: bytes for each item.
+        limit: the size's config → bytes for each item.
         state: what should be donated, as the learner knows it: "the state", "the run".
         link: where the book explains it.
         hint: what to do.
     """
 
-    limit: int
+    limit: Callable[[Any], int]
     state: str
     link: Link
     hint: str = (
@@ -116,24 +117,26 @@ class DonatedBytesAtLeast:
 
     def run(self, session: "Session") -> Finding:
         """Run a warm pass and look at which arguments are gone after each launch."""
+        limit = self.limit(session.size.config)
         try:
-            return self.judge(session.donations, session.items, session.lab.item)
+            return self.judge(session.donations, limit, session.items, session.lab.item)
         except LookupError as error:
             return Finding(
                 self.name,
                 Verdict.NOT_CHECKED,
                 None,
-                self.limit,
+                limit,
                 "at least",
                 "bytes",
                 f"Not checked: donation cannot be watched here ({error}).",
             )
 
-    def judge(self, donations: "Donations", items: int, item: str) -> Finding:
+    def judge(self, donations: "Donations", limit: int, items: int, item: str) -> Finding:
         """Judge the bytes donated for each item.
 
         Args:
             donations: what the launches of a pass wrote over.
+            limit: bytes for each item at this size.
             items: items of the pass.
             item: what one is called.
         """
@@ -142,12 +145,12 @@ class DonatedBytesAtLeast:
             self.name,
             Verdict.PASS,
             each,
-            float(self.limit),
+            float(limit),
             "at least",
             "bytes",
             link=str(self.link),
         )
-        if each >= self.limit:
+        if each >= limit:
             return judged(
                 finding, Verdict.PASS, f"Each {item} writes over {data(each)} of what it replaces."
             )

@@ -547,7 +547,10 @@ def _where(function: Any) -> str:
     code = getattr(innermost(function), "__code__", None)
     if not isinstance(code, types.CodeType) or _private_calls.is_library(code.co_filename):
         return ""  # a line inside JAX tells a learner nothing
-    return f"line {code.co_firstlineno} of {os.path.basename(code.co_filename)}"
+    line = f"line {code.co_firstlineno}"
+    if not os.path.isfile(code.co_filename):  # a notebook's cell, whose made-up name says nothing
+        return line
+    return f"{line} of {os.path.basename(code.co_filename)}"
 
 
 def _text(value: Any) -> str:

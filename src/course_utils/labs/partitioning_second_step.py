@@ -22,7 +22,6 @@ from course_utils.checks import (
     MetricWithin,
     RecompilesAtMost,
     SavedWithin,
-    SpeedupAtLeast,
     TimeWithin,
 )
 from course_utils.findings import Link
@@ -330,6 +329,8 @@ LAB = Lab(
     consumes=True,
     shows_launches=False,
     oracle=reference,
+    # No check on the speedup: what the broken code loses is compiles. They are counted exactly; to
+    # time them, every grade would compile the step two dozen times.
     checks=(
         MetricWithin(
             "loss error", loss_error, tolerance=0.001, unit="m²", link=Link(_CHAPTER, "the-fix")
@@ -352,12 +353,13 @@ LAB = Lab(
             0, link=Link(_CHAPTER, "every-way-to-retrace"), alike="with batches of shapes seen"
         ),
         LaunchesAtMost(200, link=Link(_CHAPTER, "the-fix")),
+        # In each step four times the weights: they, their average, the optimizer's two moments.
+        # Without weights and average two times; the average alone once.
         DonatedBytesAtLeast(
-            3 * weight_bytes(_CPU) // 2 * _CPU.steps,
+            lambda config: 3 * weight_bytes(config) // 2 * config.steps,
             "the run",
             link=Link(_CHAPTER, "donate-what-you-replace"),
         ),
         TimeWithin(5, link=Link(_CHAPTER, "the-fix")),
-        SpeedupAtLeast(20, link=Link(_CHAPTER, "the-fix")),
     ),
 )
