@@ -93,7 +93,7 @@ class TestObserve:
             lambda x: float(x[0]),
             lambda x: jax.tree.map(lambda each: each.block_until_ready(), x),
             lambda x: float(x.sum()),
-            lambda x: jnp.sum(x),
+            lambda x: jnp.asarray(x).sum(),
         ],
     )
     def test_every_way_to_wait_is_one(self, wait):
@@ -276,7 +276,7 @@ class TestCompiledOnce:
 class TestPairs:
     def test_names_order_and_sides_do_not_tell_what_is_right(self):
         config = LAB.sizes["cpu"].config
-        drawn = [make_pairs(config, np.random.default_rng(seed)) for seed in range(20)]
+        drawn = [make_pairs(config, np.random.default_rng(seed)) for seed in range(80)]
         for place in range(4):
             assert len({pairs[place].title for pairs in drawn}) == 4
             assert {pairs[place].is_turned for pairs in drawn} == {True, False}

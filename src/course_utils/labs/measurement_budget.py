@@ -110,9 +110,9 @@ def match(stars):
 @jax.jit
 def point(places):
     """Return where the camera points, in arc seconds, and how far the stars scatter: (3,)."""
-    middle = places.mean(axis=0)
+    middle = places.mean(axis=0, keepdims=True)
     scatter = jnp.sqrt(((places - middle) ** 2).sum(axis=1).mean())
-    return jnp.concatenate([middle, scatter[None]])
+    return jnp.concatenate([middle[0], scatter[None]])
 
 
 STAGES: Stages = MappingProxyType(
