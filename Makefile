@@ -2,7 +2,7 @@
 # A new .venv is made with the first usable Python 3.11 to 3.13; PYTHON=path names another.
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lab execute sync new-lab contract matrix budgets versions links format pin clean clean-venv browser pictures
+.PHONY: help book test lab execute sync new-lab contract matrix exchange budgets versions links format pin clean clean-venv browser pictures
 
 PY := .venv/bin/python
 VENV := .venv/.installed
@@ -30,6 +30,7 @@ help:
 	@echo "               LAB=name TIMES=20: repeat one lab's timed ones under load)"
 	@echo "make browser   say which browser the tests use; bring one where there is none"
 	@echo "make pictures  photograph every page of the built book, to be looked at (PAGES=\"page ...\")"
+	@echo "make exchange  run the chapters' asserts with their subjects exchanged: each must notice"
 	@echo "make budgets   measure what imports, grades and the book's build cost"
 	@echo "make versions  run the tests on the oldest, the pinned and the newest JAX"
 	@echo "make links     look up every address that the course links to; needs the network"
@@ -83,6 +84,9 @@ browser: $(VENV)
 
 pictures: book
 	@$(PY) tools/pictures.py $(PAGES)
+
+exchange: $(VENV)
+	@$(PY) tools/exchange.py
 
 budgets: $(VENV)
 	@$(PY) benchmarks/budgets.py
