@@ -187,6 +187,11 @@ class TestLies:
     def test_the_solution_tells_none(self):
         assert set(verdicts(solution).values()) == {"pass"}
 
+    @pytest.mark.parametrize("seed", range(3))
+    def test_an_answer_that_compiling_made_is_not_taken_for_one_turned_round(self, seed):
+        hint = RightAnswer(1.2, LINK).judge(try_out(broken, seed=seed)).hint
+        assert "Mend what failed" in hint
+
     def test_the_starter_tells_all_six(self):
         names = {check.name for check in SCRIPTED} - {"scripted answers"}
         assert set(failing(broken)) >= names

@@ -52,7 +52,7 @@ class World:
         f: seconds that the device takes for a call of `f`.
         g: seconds that the device takes for a call of `g`.
         compile: seconds of compiling `f`, for the first call with arguments of a kind; `g` takes
-            twice as long.
+            twenty times as long.
         is_first_instant: whether that first call takes no time at all instead.
         late: readings of the clock, counted from 0, that come five seconds late: the first of
             them, and the first after them.
@@ -305,7 +305,7 @@ class _Machine:
         if first and self.world.is_first_instant:
             lasts = 0.0
         elif first:
-            self.now += self.world.compile * (1 if side == "f" else 2)
+            self.now += self.world.compile * (1 if side == "f" else 20)
         self.now += _DISPATCH_SECONDS
         if traced:
             return jnp.zeros(())
