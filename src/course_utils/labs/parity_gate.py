@@ -6,6 +6,7 @@ used for, in pixels, and takes the compiled path. The gate is tried on candidate
 grade: right ones that round differently, and wrong ones of which each hides from some gate.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -295,8 +296,11 @@ def _right_ways(
 
 Change = Callable[[np.ndarray, list[int]], np.ndarray]
 """Changes the landmarks (n, landmarks, 2) of one call, given the numbers of its crops, or -1."""
-Spoil = Callable[[np.ndarray, np.random.Generator], Change]
-"""Draws one mistake for the right landmarks of all crops: (crops, landmarks, 2)."""
+Spoil = Callable[[np.ndarray, int, np.random.Generator], Change]
+"""Draws one mistake for the right landmarks of all crops (crops, landmarks, 2).
+
+A mistake that is in one crop alone is in the one of the number that is passed.
+"""
 
 
 def _step(rng: np.random.Generator) -> np.ndarray:
@@ -305,17 +309,17 @@ def _step(rng: np.random.Generator) -> np.ndarray:
     return TOLERANCE * rng.uniform(3.0, 4.5) * np.array([np.cos(angle), np.sin(angle)])
 
 
-def _everywhere(_right, rng):
+def _everywhere(_right, _bad, rng):
     step = _step(rng)
     return lambda points, _numbers: points + step
 
 
-def _scaled(_right, rng):
+def _scaled(_right, _bad, rng):
     factor = 1 + rng.choice([-1, 1]) * rng.uniform(0.03, 0.05)
     return lambda points, _numbers: points * factor
 
 
-def _swapped(right, rng):
+def _swapped(right, _bad, rng):
     count = right.shape[1]
     apart = np.linalg.norm(right[:, :, None] - right[:, None], axis=-1).max(axis=0)
     pairs = [(i, j) for i in range(count) for j in range(i) if apart[i, j] > 5 * TOLERANCE]
@@ -325,9 +329,8 @@ def _swapped(right, rng):
     return lambda points, _numbers: points[:, order]
 
 
-def _at_one_place(right, rng, places, change):
+def _at_one_place(bad, places, change):
     """Change one crop, at the given landmarks."""
-    bad = int(rng.integers(len(right)))
 
     def spoil(points, numbers):
         points = points.copy()
@@ -339,21 +342,21 @@ def _at_one_place(right, rng, places, change):
     return spoil
 
 
-def _nan(right, rng):
-    return _at_one_place(right, rng, int(rng.integers(right.shape[1])), lambda p: p * np.nan)
+def _nan(right, bad, rng):
+    return _at_one_place(bad, int(rng.integers(right.shape[1])), lambda p: p * np.nan)
 
 
-def _bad_item(right, rng):
+def _bad_item(_right, bad, rng):
     step = _step(rng)
-    return _at_one_place(right, rng, slice(None), lambda points: points + step)
+    return _at_one_place(bad, slice(None), lambda points: points + step)
 
 
-def _bad_landmark(right, rng):
+def _bad_landmark(right, bad, rng):
     step = _step(rng)
-    return _at_one_place(right, rng, int(rng.integers(right.shape[1])), lambda p: p + step)
+    return _at_one_place(bad, int(rng.integers(right.shape[1])), lambda p: p + step)
 
 
-def _stale(_right, rng):
+def _stale(_right, _bad, rng):
     """Answer with what was right at the call before, or at the first one."""
     kept: list[np.ndarray] = []
     first = bool(rng.integers(2))
@@ -403,6 +406,7 @@ _ROUNDING = (
     "It differs by rounding alone. Compare distances in pixels with what the task bears, not bits "
     "and not a guessed small number."
 )
+_IN_ONE_CROP = (_nan, _bad_item, _bad_landmark)
 BATCHES, CROPS, DRAWS = 4, 4, 2
 """Batches that a gate gets, crops in each, and how many candidates of each kind it must judge."""
 
@@ -418,18 +422,22 @@ def make_cases(size: Size, model: PoseModel, rng: np.random.Generator) -> tuple[
     ways = _right_ways(model, rng, inputs)
     names = list(ways)
     test = _Test(inputs, exact, ways["the reference itself"], rng)
+    batches = itertools.cycle(rng.permutation(BATCHES).tolist())
     cases = []
     for _ in range(DRAWS):
         for name, way in ways.items():
             cases.append(test.case(name, way, _as_it_is, hint=_ROUNDING))
         for name, (spoil, hint) in WRONG.items():
             way = ways[names[rng.integers(len(names))]]
-            cases.append(test.case(name, way, spoil, hint=hint))
+            # Mistakes in one crop are spread over the batches: no batch is safe to leave out.
+            batch = next(batches) if spoil in _IN_ONE_CROP else 0
+            bad = batch * CROPS + int(rng.integers(CROPS))
+            cases.append(test.case(name, way, spoil, bad=bad, hint=hint))
         ways["sums in another order"] = _right_ways(model, rng, inputs)["sums in another order"]
     return tuple(cases)
 
 
-def _as_it_is(_right, _rng):
+def _as_it_is(_right, _bad, _rng):
     return lambda points, _numbers: points
 
 
@@ -449,17 +457,17 @@ class _Test:
     trusted: _Way
     rng: np.random.Generator
 
-    def case(self, name: str, way: _Way, spoil: Spoil, *, hint: str) -> GateCase:
+    def case(self, name: str, way: _Way, spoil: Spoil, *, bad: int = 0, hint: str) -> GateCase:
         """Return a case; its candidate's error is that of another one, drawn alike."""
         seed = self.rng.integers(2**32)
 
         def candidate() -> Callable[[Array], Array]:
-            return _function(way, spoil(self.exact, np.random.default_rng(seed)))
+            return _function(way, spoil(self.exact, bad, np.random.default_rng(seed)))
 
         shown = candidate()
         results = np.concatenate([np.asarray(shown(crops)) for crops in self.inputs])
         error = landmark_error(self.exact, results)
-        same = _function(self.trusted, _as_it_is(self.exact, self.rng))
+        same = _function(self.trusted, _as_it_is(self.exact, bad, self.rng))
         return GateCase(name, spoil is _as_it_is, error, (same, candidate(), self.inputs), hint)
 
 
