@@ -151,3 +151,12 @@ def test_the_line_that_asked_for_the_grade_is_not_taken_for_the_learners():
 
 def _line_of(owner, seen):
     seen.append(owner.line())
+
+
+def test_only_what_the_caller_names_counts():
+    given, x = jnp.zeros(SIZE), jnp.float32(1)
+    own = jnp.zeros(2 * SIZE)
+    found = donations_of(
+        lambda: (donating(own, x), donating(given, x)), lambda array: array is given
+    )
+    assert (found.bytes, found.donating) == (4 * SIZE, 1)

@@ -30,11 +30,14 @@ class Donations:
     launches: int
 
 
-def donations_of(call: Callable[[], Any]) -> Donations:
+def donations_of(
+    call: Callable[[], Any], counts: Callable[[jax.Array], bool] = lambda array: True
+) -> Donations:
     """Run some code and add up what its launches wrote over.
 
     Args:
         call: the code; its result is waited for.
+        counts: whether an array that was written over counts; by default each does.
 
     Returns:
         Bytes and launches.
@@ -52,17 +55,17 @@ def donations_of(call: Callable[[], Any]) -> Donations:
     taken: list[int] = []
 
     def fast(_function: Any, args: Any, kwargs: Any) -> None:
-        taken.append(_deleted_bytes((args, kwargs)))
+        taken.append(_deleted_bytes((args, kwargs), counts))
 
     def after_slow(_executable: Any, args: Any) -> None:
-        taken.append(_deleted_bytes(args))
+        taken.append(_deleted_bytes(args, counts))
 
     with _private.watch_launches(fast, lambda *_: None, after_slow):
         wait(call())
     return Donations(sum(taken), sum(each > 0 for each in taken), len(taken))
 
 
-def _deleted_bytes(args: Any) -> int:
+def _deleted_bytes(args: Any, counts: Callable[[jax.Array], bool]) -> int:
     """Return the size of the arrays in a launch's arguments that are gone after it."""
     arrays = {id(leaf): leaf for leaf in jax.tree.leaves(args) if isinstance(leaf, jax.Array)}
-    return sum(leaf.nbytes for leaf in arrays.values() if leaf.is_deleted())
+    return sum(leaf.nbytes for leaf in arrays.values() if leaf.is_deleted() and counts(leaf))
