@@ -14,13 +14,14 @@ PAPER = 700  # A4 between usual margins, in CSS pixels
 
 #: The checks of axe-core that are about a reader's needs, and not only good habits.
 RULES = {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}
+COLOURS = {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}
 
 # A page has thousands of coloured words in its code; words of one class have one colour, so the
 # first of each is enough, and the rest become plain text.
 THIN_OUT = """() => {
   const seen = new Set();
-  for (const word of [...document.querySelectorAll(".highlight pre span[class]")]) {
-    const kind = word.closest("[class*=highlight-]")?.className + " " + word.className;
+  for (const word of [...document.querySelectorAll(".highlight pre span, dt.sig span")]) {
+    const kind = word.closest("dt, [class*=highlight-]")?.className + " " + word.className;
     if (seen.has(kind)) word.replaceWith(...word.childNodes);
     seen.add(kind);
   }
@@ -142,7 +143,8 @@ def test_nobody_is_shut_out(opened: Visit, theme: built_book.Theme):
     )
     page.evaluate(THIN_OUT)
     # Without preload: axe would fetch style sheets anew, some from addresses that do not exist.
-    options = {"resultTypes": ["violations"], "preload": False, "runOnly": RULES}
+    rules = RULES if theme == "light" else COLOURS
+    options = {"resultTypes": ["violations"], "preload": False, "runOnly": rules}
     found = Axe().run(page, options=options).response["violations"]
     grave = [
         f"{each['id']} ({each['impact']}): {node['html'][:200]} {node['failureSummary']}"
