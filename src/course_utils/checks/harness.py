@@ -279,13 +279,14 @@ class SteadyUnderNoise:
             return judged(
                 finding,
                 Verdict.PASS,
-                "A tenth of the clock's readings came five seconds late and hardly mattered.",
+                "Up to a tenth of the clock's readings came five seconds late and hardly mattered.",
             )
         return judged(
             finding,
             Verdict.FAIL,
-            "When other programs kept the process waiting for five seconds before a tenth of the "
-            f"clock's readings, the answer went from {number(calm)} to {number(moved.answer)}.",
+            "When other programs kept the process waiting for five seconds before at most a tenth "
+            f"of the clock's readings, the answer went from {number(calm)} to "
+            f"{number(moved.answer)}.",
             "Noise only adds. Take the minimum of each side's times, or their median; a mean keeps "
             "every disturbance.",
         )

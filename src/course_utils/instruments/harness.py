@@ -164,7 +164,7 @@ class Trial:
         quiet: nothing disturbs it.
         other: nothing disturbs it either, but the other function is the faster one.
         instant: like `quiet`, but first calls take no time.
-        late: like `quiet`, but a tenth of the readings, each time others, come late.
+        late: like `quiet`, but a tenth of the readings or one of them, each time others, come late.
     """
 
     quiet: Observed
@@ -187,16 +187,16 @@ def try_out(compare: Compare, *, seed: int) -> Trial:
         TypeError: it does not return one number.
     """
     rng = random.Random(seed)
-    slow, times = rng.uniform(2e-3, 6e-3), rng.uniform(2.0, 5.0)
+    slow, times = rng.uniform(2e-3, 6e-3), rng.uniform(3.0, 6.0)
     plain = {"f": slow, "g": slow / times, "seed": rng.randrange(2**32)}
     quiet = observe(compare, World(**plain), watch_arrays=True)
-    other = observe(compare, World(f=slow, g=slow * rng.uniform(2.0, 5.0), seed=plain["seed"]))
+    other = observe(compare, World(f=slow, g=slow * rng.uniform(3.0, 6.0), seed=plain["seed"]))
     instant = observe(compare, World(**plain, is_first_instant=True))
     width = max(1, quiet.readings // _WINDOWS)
-    late = tuple(
-        observe(compare, World(**plain, late=(start, start + width)))
-        for start in range(0, quiet.readings, width)
-    )
+    windows = [(start, start + width) for start in range(0, quiet.readings, width)]
+    middle = quiet.readings // 2
+    windows += [(start, start + 1) for start in (middle, middle + 1)]  # these hit one side alone
+    late = tuple(observe(compare, World(**plain, late=window)) for window in windows)
     return Trial(quiet, other, instant, late)
 
 

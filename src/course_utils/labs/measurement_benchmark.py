@@ -206,9 +206,9 @@ LAB = Lab(
         LikeWithLike(link=Link(_CHAPTER, "like-with-like")),
         # 20, and 10 for a careful median; 1 for a total of any number of calls.
         SamplesAtLeast(5, link=Link(_CHAPTER, "noise")),
-        # 1.0 to 1.01 for a minimum, 1.03 for a median; 10 and more for a mean.
+        # 1.0 to 1.01 for a minimum, up to 1.02 for a median; 40 and more for a mean.
         SteadyUnderNoise(1.5, link=Link(_CHAPTER, "noise")),
-        # 1.0 to 1.05; 4 and more for the ratio turned round.
+        # 1.01 to 1.04; 9 and more for the ratio turned round, 2 with inputs made while timed.
         RightAnswer(1.2, link=Link(_CHAPTER, "the-fix")),
         # 1; 0 for a jit around it, 2 for two kinds of arguments.
         CompiledOnce(link=Link(_CHAPTER, "inputs-that-fold-away")),
