@@ -250,6 +250,7 @@ class TestLies:
         assert "never read" in finding.cause
         assert WarmedUp(LINK).judge(trial).verdict is Verdict.NOT_CHECKED
         assert SteadyUnderNoise(1.5, LINK).judge(trial).verdict is Verdict.NOT_CHECKED
+        assert "neither function was called" in LikeWithLike(LINK).judge(trial).cause
 
     def test_a_median_of_few_survives_and_a_trimmed_mean_too(self):
         def median(f, g, make_inputs):

@@ -189,6 +189,9 @@ class LikeWithLike:
         calls = [call for call in seen.calls if call.traced != "wrapped"]
         other = [call for call in calls if call.kind != made]
         finding = _at_most(self, len(other), 0, "calls with other arguments than were made")
+        if not seen.calls:
+            why = "Not checked: neither function was called."
+            return judged(finding, Verdict.NOT_CHECKED, why)
         if not calls:
             return judged(finding, Verdict.NOT_CHECKED, _OWN_JIT)
         if not other:
@@ -402,8 +405,8 @@ class CompiledOnce:
             return judged(
                 finding,
                 Verdict.FAIL,
-                f"`{least[0]}` was never compiled itself: another jit of yours was compiled in "
-                "its place.",
+                f"`{least[0]}` was never compiled itself: it was not called, or another jit of "
+                "yours was compiled in its place.",
                 "Both functions are jitted already: call them as they are.",
                 measured=least[1],
             )
