@@ -56,6 +56,7 @@ def test_a_lab_is_added_by_the_steps_alone(tmp_path: Path):
     course = clone(tmp_path / "course")
     edited: list[str] = []
     ran: list[str] = []
+    said = ""
     for step in steps():
         named = re.findall(r"`([^`]+)`", step)
         for name in named:
