@@ -3,39 +3,39 @@
 Needs a Chromium-family browser. Run it after the card or the lab changed.
 """
 
-import shutil
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
+
+import browser as browsers
+from playwright.sync_api import ViewportSize, sync_playwright
 
 from course_utils import grade, labs
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "book" / "images" / "verdict.png"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+WIDTH = 852
 
 
 def main() -> int:
     """Grade the first lab's starter and photograph the card."""
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        print(f"No browser: install one of {', '.join(BROWSERS)}.")
-        return 1
     name = labs.NAMES[0]
     report = grade(name, seed=1, **labs.get(name).broken)
     page = (
         '<!doctype html><meta charset="utf-8"><body style="margin:16px;background:#fff;'
-        f'color:#1b1b1b;width:820px">{report._repr_html_()}</body>'
+        f'color:#1b1b1b">{report._repr_html_()}</body>'
     )
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder, "card.html")
-        source.write_text(page, encoding="utf-8")
-        PICTURE.parent.mkdir(exist_ok=True)
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-        flags += [f"--user-data-dir={folder}", "--force-device-scale-factor=1.5"]
-        command = [browser, *flags, "--window-size=852,616", f"--screenshot={PICTURE}"]
-        subprocess.run([*command, source.as_uri()], check=True, capture_output=True)
+    PICTURE.parent.mkdir(exist_ok=True)
+    with sync_playwright() as playwright:
+        try:
+            browser, _ = browsers.launch(playwright)
+        except browsers.NoBrowserError as error:
+            print(error)
+            return 1
+        window = ViewportSize(width=WIDTH, height=100)
+        tab = browser.new_page(viewport=window, device_scale_factor=1.5)
+        tab.set_content(page)
+        tab.screenshot(path=PICTURE, full_page=True)
+        browser.close()
     print(f"wrote {PICTURE.relative_to(ROOT)}")
     return 0
 
