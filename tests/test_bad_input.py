@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from course_utils import grade
+from course_utils import grade, guard
+from course_utils.instruments._frames import Owner
 from tests.toy_lab import LAB as TOY
 from tests.toy_lab import solution_smooth
 
@@ -208,7 +209,8 @@ def test_nothing_is_printed_when_nobody_watches(capsys):
 
 HANG = """
 import jax
-from course_utils import grade
+from course_utils import grade, guard
+from course_utils.instruments._frames import Owner
 from tests.toy_lab import LAB
 
 forever = jax.jit(lambda x: jax.lax.while_loop(lambda v: v.sum() < 1e30, lambda v: v * 0, x))
@@ -242,3 +244,21 @@ def test_an_error_of_tracing_points_at_filter_jit():
         return signals if scale > 0 else -signals
 
     assert "filter_jit" in failing(smooth).hint
+
+
+def test_an_error_names_the_entry_point_that_it_came_out_of():
+    def start(signals):
+        return signals
+
+    def step(signals):
+        return signals.reshape(7)
+
+    functions = (start, step)
+    elsewhere = jnp.zeros(3)
+    for call, named in (
+        (lambda: step(elsewhere), "step"),
+        (lambda: elsewhere.reshape(7), "start"),  # the first, when it cannot be told
+    ):
+        with pytest.raises(guard.SubmissionError) as caught:
+            guard.run(call, names=["start", "step"], owner=Owner(functions), seconds=10)
+        assert caught.value.cause.startswith(f"`{named}` raised TypeError")

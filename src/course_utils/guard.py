@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,7 +108,7 @@ def _one_line(error: BaseException) -> str:
 def run(
     call: Callable[[], Any],
     *,
-    name: str,
+    names: Sequence[str],
     owner: Owner,
     seconds: float,
     stuck: Callable[[], None] | None = None,
@@ -117,7 +117,8 @@ def run(
 
     Args:
         call: calls the learner's function.
-        name: what to call it in messages.
+        names: the entry points that it may call. Messages name the one that the learner's code was
+            in, by the name it was written with; else the first.
         owner: tells the learner's lines from others.
         seconds: time limit for the call and for its result to be there.
         stuck: called when the time is over and the code cannot be interrupted.
@@ -135,7 +136,8 @@ def run(
     except _TimeIsUp as error:
         raise SubmissionError(
             "time limit",
-            f"`{name}` was still running after {seconds:.0f} s and was stopped.",
+            f"`{_entered(error, owner, names)}` was still running after {seconds:.0f} s and was "
+            "stopped.",
             "Try it on one item by hand first; a loop that never ends, or code that compiles at "
             "every step, does this.",
             own_lines(error, owner)[:-1][-3:],
@@ -147,10 +149,16 @@ def run(
         where = f" at {lines[-2].split(', ', 1)[1]}" if len(lines) > 1 else ""
         raise SubmissionError(
             "raised",
-            f"`{name}` raised {_one_line(error).rstrip('.')}{where}.",
+            f"`{_entered(error, owner, names)}` raised {_one_line(error).rstrip('.')}{where}.",
             _hint_about(error),
             lines,
         ) from None
+
+
+def _entered(error: BaseException, owner: Owner, names: Sequence[str]) -> str:
+    """Return which of the learner's entry points an error came out of."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__) if owner.owns(frame))
+    return next((f.f_code.co_name for f in frames if f.f_code.co_name in names), names[0])
 
 
 _RAISED_HINT = "Run your function on its own until it works, then grade again."

@@ -124,7 +124,7 @@ class Session:
         Args:
             call: calls the learner's code.
             seconds: its time limit; by default the lab's.
-            name: the entry point that it calls; by default the lab's first.
+            name: the entry point that it calls; by default any of the lab's.
 
         Raises:
             guard.SubmissionError: whatever the code did instead of returning, or that it changed
@@ -134,7 +134,7 @@ class Session:
         try:
             return guard.run(
                 call,
-                name=name or self.lab.entries[0].name,
+                names=[name] if name else [entry.name for entry in self.lab.entries],
                 owner=self.owner,
                 seconds=seconds or self.lab.time_limit,
                 stuck=self._stuck,
