@@ -1,6 +1,7 @@
 """The authors' command keeps notebooks equal to their sources, and says where they are not."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -88,8 +89,11 @@ def test_sync_a_second_time_changes_nothing(tree: Tree):
     assert {path: path.read_bytes() for path in tree.notebooks()} == before
 
 
-def test_lab_and_solution_differ_only_in_the_student_cell(tree: Tree):
+def test_lab_and_solution_differ_only_in_the_student_cell_and_the_folder_of_links(tree: Tree):
     lab, solution = read(tree.lab("tiny")), read(tree.solution("tiny"))
+    for cell in (*lab.cells, *solution.cells):
+        if cell.cell_type == "markdown":
+            cell.source = re.sub(r"\]\((.*?)([^/)]+)\)", r"](\2)", cell.source)
     differing = [
         one.metadata.get("tags")
         for one, other in zip(lab.cells, solution.cells, strict=True)
@@ -207,14 +211,33 @@ def test_what_an_author_must_mend_is_named(run_tree: Tree, change, expected: str
         assert any(each.startswith(f"{name}: ") and expected in each for each in found), found
 
 
-def test_a_relative_link_in_a_lab_is_named(run_tree: Tree):
+def test_a_link_from_the_root_is_named(run_tree: Tree):
     notebook = read(run_tree.lab("tiny"))
-    notebook.cells[0].source += "\n[solution](solutions/tiny.ipynb) [ok](/a.md) [web](https://a.b)"
+    notebook.cells[0].source += "\n[nowhere](/a.md)"
     write(run_tree.lab("tiny"), notebook)
     sync(run_tree)
     found = check(run_tree)
     assert len(found) == 2
-    assert all("cell 1 links to 'solutions/tiny.ipynb'" in sentence for sentence in found)
+    assert all("cell 1 links to '/a.md'" in sentence for sentence in found)
+
+
+def test_links_of_the_solution_lead_to_the_same_files(run_tree: Tree):
+    notebook = read(run_tree.lab("tiny"))
+    notebook.cells[
+        0
+    ].source += (
+        "\n[solution](solutions/tiny.ipynb#here) [page](../book/a.md) [web](https://a.b) [up](#top)"
+    )
+    write(run_tree.lab("tiny"), notebook)
+    sync(run_tree)
+    assert check(run_tree) == []
+    assert (
+        read(run_tree.solution("tiny"))
+        .cells[0]
+        .source.endswith(
+            "\n[solution](tiny.ipynb#here) [page](../../book/a.md) [web](https://a.b) [up](#top)"
+        )
+    )
 
 
 def test_normal_form_drops_noise_and_keeps_the_rest():

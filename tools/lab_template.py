@@ -12,7 +12,7 @@ TITLE = """\
 # LAB TITLE
 
 **Minutes:** NUMBER · **Difficulty:** EASY, MEDIUM OR HARD ·
-**Chapter:** [CHAPTER TITLE](/book/chapters/NAME.ipynb)
+**Chapter:** [CHAPTER TITLE](../book/chapters/NAME.ipynb)
 
 You will learn:
 
@@ -74,7 +74,7 @@ THE FIX IN WORDS.
 
 </details>
 
-Still stuck, or done and curious: [the solution](/labs/solutions/{name}.ipynb), which is the file
+Still stuck, or done and curious: [the solution](solutions/{name}.ipynb), which is the file
 `labs/solutions/{name}.ipynb`.
 """
 

@@ -38,7 +38,7 @@ LAB_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 #: Words of lower-case letters and digits, joined by hyphens.
 _CELL_ID = re.compile(r"(?=.{1,64}$)[a-z0-9]+(-[a-z0-9]+)*")
 _KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
-_RELATIVE_LINK = re.compile(r"\]\((?![a-z]+:|/|#)([^)\s]+)")
+_ROOTED_LINK = re.compile(r"\]\((/[^)\s]*)")
 _UNREPEATABLE = {
     "a memory address": re.compile(r"\b0x[0-9a-fA-F]{6,}\b"),
     "a path of one machine": re.compile(r"/(?:home|root|Users|tmp)/\S+|ipykernel_\d+"),
@@ -264,11 +264,11 @@ def _cell_problems(cell: NotebookNode, kind: Kind) -> Iterator[str]:
     for tag in tags(cell):
         if tag not in TAGS:
             yield f"has the tag {tag!r}; the tags are {', '.join(TAGS)}"
-    if cell.cell_type == "markdown" and kind != "chapter":
-        for target in _RELATIVE_LINK.findall(cell.source):
+    if cell.cell_type == "markdown":
+        for target in _ROOTED_LINK.findall(cell.source):
             yield (
-                f"links to {target!r}; a lab and its solution lie in different folders, so write "
-                "the path from the root of the repository, beginning with /"
+                f"links to {target!r}, which JupyterLab does not find; write the path from the "
+                "notebook's own folder"
             )
     if cell.cell_type != "code":
         return

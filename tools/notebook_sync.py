@@ -1,13 +1,15 @@
 """Keeps the notebooks' shared cells equal to their one source.
 
 The source of a lab's student cell is the lab's module; of the set-up cell, `bootstrap_cell.py`; of
-every other cell of a solution, the lab's notebook. Reads modules as text and never imports them.
+every other cell of a solution, the lab's notebook, with its links led from the other folder. Reads
+modules as text and never imports them.
 """
 
 import ast
 import copy
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -33,6 +35,7 @@ from notebook_form import (
 )
 
 BOOTSTRAP_SOURCE = Path(__file__).with_name("bootstrap_cell.py")
+_RELATIVE_LINK = re.compile(r"\]\((?![a-z]+:|/|#)([^)\s]+)")
 #: The region of a lab's module, and the prefix of its names, that each notebook shows.
 PREFIXES = {"lab": "broken", "solution": "solution"}
 
@@ -161,6 +164,7 @@ def _plan_lab(tree: Tree, lab: str, bootstrap: str, result: Plan) -> None:
 
     stored = read(solution_path) if solution_path.is_file() else None
     solution = _without_outputs(notebook)
+    _move_links(solution, path.parent, solution_path.parent)
     _sync_student(tree, solution, solution_path, _student_source(stored), result.drifts)
     if stored is not None:
         _restore_outputs(solution, stored)
@@ -228,6 +232,19 @@ def _without_outputs(notebook: NotebookNode) -> NotebookNode:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
     return bare
+
+
+def _move_links(notebook: NotebookNode, before: Path, after: Path) -> None:
+    """Make the links of texts lead from another folder to where they led before."""
+
+    def moved(match: re.Match[str]) -> str:
+        file, mark, heading = match[1].partition("#")
+        path = os.path.relpath(os.path.normpath(before / file), after)
+        return f"]({Path(path).as_posix()}{mark}{heading}"
+
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = _RELATIVE_LINK.sub(moved, cell.source)
 
 
 def _restore_outputs(derived: NotebookNode, solution: NotebookNode) -> None:
