@@ -23,7 +23,7 @@ from course_utils.checks.launches import LaunchesAtMost, SyncsAtMost
 from course_utils.checks.memory import DonatedBytesAtLeast, TempBytesAtMost
 from course_utils.checks.program import ProgramSizeAtMost
 from course_utils.checks.stages import (
-    PipelineSpeedupAtLeast,
+    PipelineTimeWithin,
     StagesChangedAtMost,
     StagesKeepTheirResult,
     StagesWorthIt,
@@ -60,7 +60,7 @@ __all__ = [
     "NonFinite",
     "NonFiniteAtMost",
     "PairsToldRight",
-    "PipelineSpeedupAtLeast",
+    "PipelineTimeWithin",
     "ProgramSizeAtMost",
     "RecompilesAtMost",
     "RightAnswer",

@@ -6,21 +6,20 @@ takes the outputs of the stage before it, as a tuple. They know no lab.
 
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from course_utils.checks._common import Stage, judged
-from course_utils.checks.time import SpeedupAtLeast
+from course_utils.checks.time import TimeWithin
 from course_utils.findings import Finding, Link, Verdict
 from course_utils.instruments.parity import structure_difference
 from course_utils.instruments.timing import time_call, wait
 from course_utils.quantities import number, plural, quantity
 
 if TYPE_CHECKING:
-    from course_utils.instruments.timing import Timing
     from course_utils.session import Session
 
 Stages = Mapping[str, Callable[..., Any]]
@@ -297,56 +296,39 @@ class StagesWorthIt:
 
 
 @dataclass(frozen=True)
-class PipelineSpeedupAtLeast:
-    """The whole pipeline is at least so many times faster than the broken one.
+class PipelineTimeWithin(TimeWithin):
+    """The whole pipeline takes at most so many times the solution's time.
 
     Attributes:
         stages: the pipeline as shipped.
-        factor: how many times; see `SpeedupAtLeast`.
-        link: where the book explains it.
     """
 
-    stages: Stages
-    factor: float
-    link: Link
-    name: str = "speedup"
-    stage: Stage = Stage.TIME
-    whole: ClassVar[bool] = False
-
-    @property
-    def _plain(self) -> SpeedupAtLeast:
-        return SpeedupAtLeast(self.factor, self.link)
+    stages: Stages = field(kw_only=True)
 
     def run(self, session: "Session") -> Finding:
-        """Time broken, submission and solution together; where it fails, each stage as well."""
+        """Time submission and solution together; where it fails, each stage as well."""
         edits = edits_of(session, self.stages)
-        timing = session.timing
-        if self._plain.judge(timing).verdict is not Verdict.FAIL:
-            return self.judge(timing, {})
+        finding = super().run(session)
+        if finding.verdict is not Verdict.FAIL:
+            return finding
         shares: list[dict[str, float]] = []
         value = session.fresh(1)[0][0]
         session.run(lambda: shares.append(shares_of({**self.stages, **edits}, value)))
-        return self.judge(timing, shares[0])
+        return self.named(finding, shares[0])
 
-    def judge(self, timing: "Timing", shares: Mapping[str, float]) -> Finding:
-        """Judge the speedup, and name the stage that takes most of what is left.
+    @staticmethod
+    def named(finding: Finding, shares: Mapping[str, float]) -> Finding:
+        """Return a finding whose hint names the stage that takes most of what is left.
 
         Args:
-            timing: broken, submission and solution.
+            finding: the failure.
             shares: by name, the share of each stage of a pass of the submission.
         """
-        finding = self._plain.judge(timing)
-        if finding.verdict is not Verdict.FAIL or not shares:
-            return finding
         name = max(shares, key=lambda each: shares[each])
         return replace(
             finding,
             hint=f"`{name}` takes {_percent(shares[name])} of what a pass takes now: look there.",
         )
-
-    def clear(self, timing: "Timing") -> bool:
-        """Whether the rounds so far decide it."""
-        return self._plain.clear(timing)
 
 
 def _percent(share: float) -> str:
