@@ -136,7 +136,7 @@ def test_each_reason_for_a_recompile_is_told_once_with_its_hint():
 )
 def test_the_errors_of_donation_are_explained(use):
     with pytest.raises(SubmissionError) as caught:
-        run(lambda: use(jnp.zeros(SIZE)), name="f", owner=Owner(), seconds=60)
+        run(lambda: use(jnp.zeros(SIZE)), names=["f"], owner=Owner(), seconds=60)
     assert "donation" in caught.value.hint
 
 
@@ -145,7 +145,7 @@ def test_the_line_that_asked_for_the_grade_is_not_taken_for_the_learners():
     assert owner.line() is not None
     seen = []
     callback = functools.partial(_line_of, owner, seen)  # no frame of this file's between
-    run(callback, name="f", owner=owner, seconds=60)
+    run(callback, names=["f"], owner=owner, seconds=60)
     assert "owner.line" in str(seen[0])
 
 

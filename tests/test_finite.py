@@ -55,6 +55,8 @@ def test_only_a_lab_that_counts_them_lets_them_through():
     lab = dataclasses.replace(toy_lab.LAB, checks=(CHECK,))
     spoilt = jax.jit(lambda scale, signals: jnp.sqrt(signals - signals - 1))
     through = dataclasses.replace(lab, may_be_non_finite=True)
-    assert grade(lab, spoilt).first(Verdict.FAIL).check == "runs"
+    stopped = grade(lab, spoilt).first(Verdict.FAIL)
+    assert stopped is not None
+    assert stopped.check == "runs"
     finding = grade(through, spoilt).finding("non-finite losses")
     assert (finding.verdict, finding.measured) == ("fail", 2 * 4 * 64)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 import os
 import platform
 import subprocess
@@ -79,7 +80,7 @@ def test_a_gate_may_cut_the_crops_into_other_batches(cases):
 
 def rounds_twice(*scan):
     """The starter without its jit: each square is rounded, as on a device that does not fuse."""
-    return parity_nan.broken_fit.__wrapped__(*scan)
+    return inspect.unwrap(parity_nan.broken_fit)(*scan)
 
 
 WITHOUT_NAN = dataclasses.replace(NAN, broken={"fit": rounds_twice})
