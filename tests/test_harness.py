@@ -23,9 +23,11 @@ from course_utils.checks import (
 )
 from course_utils.checks.harness import Pair
 from course_utils.findings import Link, Verdict
+from course_utils.guard import SubmissionError
 from course_utils.instruments.compiles import Compiles
 from course_utils.instruments.harness import Compare, World, as_number, observe, try_out
 from course_utils.labs.measurement_benchmark import LAB, make_pairs
+from course_utils.session import Session
 from tests.submissions import measurement_benchmark as submitted
 
 LINK = Link("book/chapters/06_measurement", "noise")
@@ -260,6 +262,23 @@ class TestLies:
             return statistics.median(slow) / statistics.median(fast)
 
         assert failing(median) == []
+
+
+class TestOnScripts:
+    def test_a_harness_that_fails_there_is_run_once_and_told_once(self):
+        runs = []
+
+        def compare(f, g, make_inputs):
+            runs.append(f)
+            raise ZeroDivisionError
+
+        session = Session(LAB, {"compare": compare}, 0)
+        with pytest.raises(SubmissionError, match=r"ZeroDivisionError.*scripted machine"):
+            SCRIPTED[0].run(session)
+        others = [check.run(session) for check in SCRIPTED[1:]]
+        assert {str(finding.verdict) for finding in others} == {"not checked"}
+        assert all("did not get through" in finding.cause for finding in others)
+        assert len(runs) == 1
 
 
 class TestCompiledOnce:
