@@ -52,7 +52,17 @@ def test_wrong_ones_that_were_accepted_are_named_the_hardest_first():
     finding = REJECTS.judge(outcomes(lambda error: True))
     assert (finding.verdict, finding.measured) == ("fail", 2)
     assert "far (off by 2.5 px); NaN (with values that are not finite)" in finding.cause
-    assert finding.hint == "think of far"
+    assert finding.hint == "It accepts everything. think of far"
+
+
+def test_a_gate_that_says_the_same_of_all_is_told_so_first():
+    assert ACCEPTS.judge(outcomes(lambda error: False)).hint == (
+        "It refuses everything. think of exact"
+    )
+    said = outcomes(lambda error: not error <= 1)
+    assert REJECTS.judge(said).hint == "It accepts every wrong candidate. think of far"
+    assert ACCEPTS.judge(said).hint == "It refuses every right candidate. think of exact"
+    assert REJECTS.judge(outcomes(lambda error: error <= 3)).hint == "think of far"
 
 
 def test_what_is_near_the_tolerance_does_not_count():

@@ -149,7 +149,11 @@ class _Gate:
             f"{plural(len(clear), f'{kind} candidate')}: {'; '.join(parts)}. "
             f"Right is what is off by {quantity(self.tolerance, self.unit)} at most."
         )
-        return judged(finding, Verdict.FAIL, cause, worst[first][0].hint)
+        hint = worst[first][0].hint
+        if len(missed) == len(clear):
+            what = "everything" if _alike(outcomes) else f"every {kind} candidate"
+            hint = f"It {_DOES[self.wants]} {what}. {hint}"
+        return judged(finding, Verdict.FAIL, cause, hint)
 
     def _errors(self, cases: Sequence[GateCase]) -> str:
         errors = sorted({quantity(case.error, self.unit) for case in cases if _known(case)})
@@ -163,6 +167,8 @@ class _Gate:
 
 _WORDS = {True: ("right", "refused", "accepted"), False: ("wrong", "accepted", "refused")}
 """By what the gate should say: the candidates, the mistake about them, and what is right."""
+_DOES = {True: "refuses", False: "accepts"}
+"""By what the gate should say: what it does where it says the opposite."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +183,10 @@ class GateRejects(_Gate):
     """The gate refuses every candidate that is wrong by the task's own metric."""
 
     wants: ClassVar[bool] = False
+
+
+def _alike(outcomes: Sequence[GateOutcome]) -> bool:
+    return len({each.accepted for each in outcomes}) == 1
 
 
 def _known(case: GateCase) -> bool:
