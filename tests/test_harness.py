@@ -229,6 +229,7 @@ class TestLies:
             "several_calls_a_sample",
             "first_time_thrown_away",
             "until_a_budget_is_spent",
+            "for_at_least_a_while",
         ],
     )
     @pytest.mark.parametrize("seed", range(5))
@@ -262,6 +263,26 @@ class TestLies:
             return statistics.median(slow) / statistics.median(fast)
 
         assert failing(median) == []
+
+    @pytest.mark.parametrize("aggregate", [min, statistics.median])
+    def test_a_budget_of_time_that_noise_spends_is_not_blamed(self, aggregate):
+        harness = functools.partial(submitted.for_at_least_a_while, aggregate=aggregate, floor=5)
+        assert failing(harness) == []
+
+    @pytest.mark.parametrize("aggregate", [statistics.mean, max, lambda times: times[-1]])
+    def test_a_budget_of_time_does_not_hide_what_noise_does(self, aggregate):
+        harness = functools.partial(submitted.for_at_least_a_while, aggregate=aggregate)
+        assert failing(harness) == ["noise"]
+
+    @pytest.mark.parametrize("used", range(0, 20, 3))
+    def test_a_single_time_that_is_used_is_hit_wherever_it_is(self, used):
+        def compare(f, g, make_inputs):
+            submitted.warm(f, g, make_inputs=make_inputs)
+            slow = [submitted.timed(f, make_inputs()) for _ in range(20)]
+            fast = [submitted.timed(g, make_inputs()) for _ in range(20)]
+            return slow[used] / fast[-1 - used]
+
+        assert failing(compare) == ["noise"]
 
 
 class TestOnScripts:

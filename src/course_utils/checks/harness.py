@@ -303,14 +303,15 @@ class SteadyUnderNoise:
             return judged(
                 finding,
                 Verdict.PASS,
-                "Up to a tenth of the clock's readings came five seconds late and hardly mattered.",
+                "Up to a tenth of each side's times, or one of them, were five seconds too long "
+                "and hardly mattered.",
             )
         return judged(
             finding,
             Verdict.FAIL,
-            "When other programs kept the process waiting for five seconds before at most a tenth "
-            f"of the clock's readings, the answer went from {number(calm)} to "
-            f"{number(moved.answer)}.",
+            "When other programs kept the process waiting for five seconds at a time, during at "
+            "most a tenth of each side's times or one of them, the answer went from "
+            f"{number(calm)} to {number(moved.answer)}.",
             "Noise only adds. Take the minimum of each side's times, or their median; a mean keeps "
             "every disturbance.",
         )

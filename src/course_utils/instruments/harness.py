@@ -164,7 +164,8 @@ class Trial:
         quiet: nothing disturbs it.
         other: nothing disturbs it either, but the other function is the faster one.
         instant: like `quiet`, but first calls take no time.
-        late: like `quiet`, but a tenth of the readings or one of them, each time others, come late.
+        late: like `quiet`, but some readings or one of them, each time others, come late; of each
+            side's times at most a tenth, or one, is hit.
     """
 
     quiet: Observed
@@ -174,6 +175,7 @@ class Trial:
 
 
 _WINDOWS = 10
+_FINEST = 4
 
 
 def try_out(compare: Compare, *, seed: int) -> Trial:
@@ -192,12 +194,45 @@ def try_out(compare: Compare, *, seed: int) -> Trial:
     quiet = observe(compare, World(**plain), watch_arrays=True)
     other = observe(compare, World(f=slow, g=slow * rng.uniform(3.0, 6.0), seed=plain["seed"]))
     instant = observe(compare, World(**plain, is_first_instant=True))
-    width = max(1, quiet.readings // _WINDOWS)
-    windows = [(start, start + width) for start in range(0, quiet.readings, width)]
+    widest = max(1, quiet.readings // _WINDOWS)
+    late, start, tried = [], 0, widest
+    while start < quiet.readings:
+        width, seen = _disturbed(compare, plain, start, min(tried, quiet.readings - start))
+        late.append(seen)
+        # A window that is narrow because the run ended early may leave a gap behind it: without
+        # one there would be hundreds of runs.
+        start += max(width, widest // _FINEST)
+        tried = min(widest, 2 * width) if width == tried else width
     middle = quiet.readings // 2
-    windows += [(start, start + 1) for start in (middle, middle + 1)]  # these hit one side alone
-    late = tuple(observe(compare, World(**plain, late=window)) for window in windows)
-    return Trial(quiet, other, instant, late)
+    late += [_disturbed(compare, plain, start, 1)[1] for start in (middle, middle + 1)]
+    return Trial(quiet, other, instant, tuple(late))
+
+
+def _disturbed(
+    compare: Compare, plain: dict[str, Any], start: int, width: int
+) -> tuple[int, Observed]:
+    """Observe a harness while readings from `start` on come late, as many as it must survive.
+
+    A harness with a budget of time takes fewer times when it is disturbed, so how large a part of
+    them was hit shows only afterwards.
+
+    Returns:
+        How many readings came late, at most `width`, and what was seen.
+    """
+    while True:
+        window = (start, start + width)
+        seen = observe(compare, World(**plain, late=window))
+        if width == 1 or all(_is_spared(seen, side, window) for side in ("f", "g")):
+            return width, seen
+        width //= 2
+
+
+def _is_spared(seen: Observed, side: str, window: tuple[int, int]) -> bool:
+    """Whether late readings hit at most a tenth of a side's times, or one of them."""
+    intervals = {interval for _, interval in seen.timed(side)}
+    start, after = window
+    hit = sum(max(first + 1, start) <= min(last, after - 1) for first, last in intervals)
+    return hit <= max(1, len(intervals) // _WINDOWS)
 
 
 def observe(compare: Compare, world: World, *, watch_arrays: bool = False) -> Observed:
