@@ -132,6 +132,21 @@ class TestObserve:
             observe(compare, WORLD)
         assert time.perf_counter is real
 
+    @pytest.mark.parametrize("name", ["process_time", "process_time_ns", "thread_time"])
+    def test_the_processor_s_time_stands_still_while_the_host_waits(self, name):
+        def compare(f, g, make_inputs):
+            inputs, read = make_inputs(), getattr(time, name)
+            start = read()
+            result = f(*inputs)
+            called = read()
+            jax.block_until_ready(result)
+            return (read() - called) / (called - start)
+
+        seen = observe(compare, World(f=1.0, g=1.0))
+        assert 0 < seen.answer < 1e-3
+        assert seen.is_of_processor
+        assert not observe(solution, WORLD).is_of_processor
+
     def test_partials_and_objects_read_the_scripted_clock_too(self):
         class Harness:
             def __call__(self, f, g, make_inputs):
@@ -215,6 +230,7 @@ class TestLies:
             ("one_total", "repeats"),
             ("mean_of_times", "noise"),
             ("turned_round", "scripted answers"),
+            ("clock_of_the_processor", "scripted answers"),
         ],
     )
     def test_each_lie_has_its_own_finding(self, lie, finding):

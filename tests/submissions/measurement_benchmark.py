@@ -238,6 +238,18 @@ def turned_round(f, g, make_inputs):
 # Wrong in other ways.
 
 
+def clock_of_the_processor(f, g, make_inputs):
+    warm(f, g, make_inputs=make_inputs)
+    times = {f: [], g: []}
+    for _ in range(20):
+        inputs = make_inputs()
+        for function in (f, g):
+            start = time.process_time()
+            jax.block_until_ready(function(*inputs))
+            times[function].append(time.process_time() - start)
+    return min(times[f]) / min(times[g])
+
+
 def always_three(f, g, make_inputs):
     return 3.0
 
@@ -284,6 +296,7 @@ SUBMISSIONS = [
     fails(LAB, "one total", "repeats", compare=one_total),
     fails(LAB, "mean of the times", "noise", compare=mean_of_times),
     fails(LAB, "turned round", "scripted answers", compare=turned_round),
+    fails(LAB, "clock of the processor", "scripted answers", compare=clock_of_the_processor),
     fails(LAB, "always three", "repeats", compare=always_three),
     fails(LAB, "sleeps instead of waiting", "results waited for", compare=sleeps),
     fails(LAB, "two values", "runs", compare=times_and_ratio),

@@ -346,6 +346,14 @@ class RightAnswer:
         )
         if off <= self.factor:
             return judged(finding, Verdict.PASS, cause)
+        if worst.is_of_processor:
+            return judged(
+                finding,
+                Verdict.FAIL,
+                f"{cause} The clock was one of the processor's time, which stands still while the "
+                "host waits for the device.",
+                "Read `time.perf_counter()`.",
+            )
         turned = _apart(1 / worst.answer, worst.truth) if worst.answer else math.inf
         return judged(
             finding,

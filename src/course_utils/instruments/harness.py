@@ -37,9 +37,12 @@ _VALUES = 16
 
 _CLOCKS = {
     f"{name}{suffix}": getattr(time, f"{name}{suffix}")
-    for name in ("monotonic", "perf_counter", "process_time", "time")
+    for name in ("monotonic", "perf_counter", "process_time", "thread_time", "time")
     for suffix in ("", "_ns")
+    if hasattr(time, f"{name}{suffix}")
 }
+_OF_PROCESSOR = ("process_time", "thread_time")
+"""Clocks that stand still while the host waits."""
 _BACKGROUND = {"equinox", "jax", "jaxlib", "numpy", "optax", *sys.stdlib_module_names} - {"timeit"}
 """Modules that read the clock for themselves and get the real one; `timeit` reads for others."""
 
@@ -114,6 +117,8 @@ class Observed:
         answer: what it returned.
         truth: what it should have returned.
         readings: how often it read the clock.
+        of_processor: which of these readings, counted from 0, were of the processor's time, which
+            waiting does not add to.
         intervals: pairs of readings between which it timed calls: the smallest, without those that
             contain another.
         calls: its calls of `f` and `g`, in order.
@@ -125,6 +130,7 @@ class Observed:
     answer: float
     truth: float
     readings: int
+    of_processor: frozenset[int]
     intervals: tuple[tuple[int, int], ...]
     calls: tuple[Call, ...]
     makes: tuple[tuple[int, Kind], ...]
@@ -142,6 +148,11 @@ class Observed:
     def samples(self, side: str) -> int:
         """Return in how many timed intervals a side was called."""
         return len({interval for _, interval in self.timed(side)})
+
+    @property
+    def is_of_processor(self) -> bool:
+        """Whether calls were timed by the processor's time."""
+        return any(self.of_processor.intersection(interval) for interval in self.intervals)
 
     @property
     def traced(self) -> tuple[Call, ...]:
@@ -256,6 +267,7 @@ def observe(compare: Compare, world: World, *, watch_arrays: bool = False) -> Ob
         as_number(answer),
         world.truth,
         machine.readings,
+        frozenset(machine.of_processor),
         machine.intervals(),
         machine.calls(),
         tuple(machine.makes),
@@ -297,7 +309,9 @@ class _Machine:
     def __init__(self, world: World) -> None:
         self.world = world
         self.now = 0.0
+        self.worked = 0.0  # of that, what the host did not wait
         self.readings = 0
+        self.of_processor: set[int] = set()
         self.differences: list[tuple[int, int]] = []
         self.makes: list[tuple[int, Kind]] = []
         self._calls: list[dict[str, Any]] = []
@@ -306,9 +320,14 @@ class _Machine:
         self._jitter = {side: random.Random(f"{world.seed}{side}") for side in ("f", "g")}
         self._values = np.random.default_rng(world.seed)
 
+    def _work(self, seconds: float) -> None:
+        """Keep the host busy."""
+        self.now += seconds
+        self.worked += seconds
+
     def make_inputs(self) -> tuple[jax.Array, jax.Array]:
         """Return new inputs: two vectors with values not seen before."""
-        self.now += _MAKE_SECONDS
+        self._work(_MAKE_SECONDS)
         drawn = self._values.normal(size=(2, _VALUES)).astype(np.float32)
         inputs = jnp.asarray(drawn[0]), jnp.asarray(drawn[1])
         self.makes.append((self.readings, _kind(inputs)))
@@ -340,8 +359,8 @@ class _Machine:
         if first and self.world.is_first_instant:
             lasts = 0.0
         elif first:
-            self.now += self.world.compile * (1 if side == "f" else 20)
-        self.now += _DISPATCH_SECONDS
+            self._work(self.world.compile * (1 if side == "f" else 20))
+        self._work(_DISPATCH_SECONDS)
         if traced:
             return jnp.zeros(())
         self._free = max(self._free, self.now) + lasts
@@ -360,14 +379,17 @@ class _Machine:
             if call["ready_at"] is None:
                 call["ready_at"] = self.readings
 
-    def read(self, *, whole: bool) -> Any:
-        """Read the clock, in seconds or in whole nanoseconds."""
+    def read(self, *, whole: bool, of_processor: bool) -> Any:
+        """Read the clock, or the processor's time, in seconds or in whole nanoseconds."""
         first, after = self.world.late
         if first <= self.readings < after:
             self.now += _LATE_SECONDS
-        self.now += _READING_SECONDS
+        self._work(_READING_SECONDS)
+        if of_processor:
+            self.of_processor.add(self.readings)
         self.readings += 1
-        made = _WholeReading(round(1e9 * self.now)) if whole else _Reading(self.now)
+        now = self.worked if of_processor else self.now
+        made = _WholeReading(round(1e9 * now)) if whole else _Reading(now)
         made.machine, made.index = self, self.readings - 1
         return made
 
@@ -396,9 +418,7 @@ class _Machine:
     @contextlib.contextmanager
     def clock(self, function: Compare) -> Iterator[None]:
         """Put the scripted clock in the place of Python's, in `time` and where it was imported."""
-        scripted = {
-            real: _clock(self, real, whole=name.endswith("_ns")) for name, real in _CLOCKS.items()
-        }
+        scripted = {real: _Clock(self, name, real) for name, real in _CLOCKS.items()}
         places = [vars(time), *_globals_of(function)]
         replaced = [
             (place, name, value)
@@ -416,14 +436,18 @@ class _Machine:
                 place[name] = real
 
 
-def _clock(machine: _Machine, real: Callable[[], Any], *, whole: bool) -> Callable[[], Any]:
-    def read() -> Any:
-        module = str(sys._getframe(1).f_globals.get("__name__", "")).partition(".")[0]
-        if module in _BACKGROUND:
-            return real()
-        return machine.read(whole=whole)
+class _Clock:
+    """What stands in a clock's place; like the clock, it is no method where a class holds it."""
 
-    return read
+    def __init__(self, machine: _Machine, name: str, real: Callable[[], Any]) -> None:
+        self.__name__ = self.__qualname__ = name
+        self._real = real
+        whole, of_processor = name.endswith("_ns"), name.startswith(_OF_PROCESSOR)
+        self._read = functools.partial(machine.read, whole=whole, of_processor=of_processor)
+
+    def __call__(self) -> Any:
+        module = str(sys._getframe(1).f_globals.get("__name__", "")).partition(".")[0]
+        return self._real() if module in _BACKGROUND else self._read()
 
 
 def _globals_of(function: Any) -> list[dict[str, Any]]:
