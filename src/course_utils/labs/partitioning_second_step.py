@@ -225,13 +225,18 @@ def sweep(functions: Functions, args: tuple[Any, ...]) -> Swept:
 
 
 def _readable(tree: Any) -> tuple[Any, Array]:
-    """Return the tree with zeros where an array is deleted, and how many those are."""
+    """Return the tree with zeros where an array is deleted, and how many those are.
+
+    What was saved as NumPy arrays, as for a file, comes back as JAX arrays.
+    """
     lost = [leaf for leaf in jax.tree.leaves(tree) if _is_deleted(leaf)]
 
-    def zeros(leaf: Any) -> Any:
-        return jnp.asarray(np.zeros(leaf.shape, leaf.dtype)) if _is_deleted(leaf) else leaf
+    def read(leaf: Any) -> Any:
+        if _is_deleted(leaf):
+            return jnp.asarray(np.zeros(leaf.shape, leaf.dtype))
+        return jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf
 
-    return jax.tree.map(zeros, tree), jnp.asarray(np.int32(len(lost)))
+    return jax.tree.map(read, tree), jnp.asarray(np.int32(len(lost)))
 
 
 def _is_deleted(leaf: Any) -> bool:
