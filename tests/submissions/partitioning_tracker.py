@@ -216,6 +216,16 @@ def background_not_renewed(network, state, frame, number, exposure):
     return _background_kept(network, state, frame, *as_arrays(number, exposure))
 
 
+@functools.partial(jax.jit, donate_argnames="state")
+def _never_sure(network, state, frame, number, exposure):
+    new, position, certainty = step(network, state, frame, number, exposure)
+    return new, position, jnp.zeros_like(certainty)
+
+
+def certainty_left_out(network, state, frame, number, exposure):
+    return _never_sure(network, state, frame, *as_arrays(number, exposure))
+
+
 def _half_step(network, state, frame, number, exposure):
     def half(leaf):
         return leaf.astype(jnp.bfloat16)
@@ -262,6 +272,7 @@ SUBMISSIONS = [
     fails(LAB, "exposure ignored", "position error", track=exposure_ignored),
     fails(LAB, "network kept", "position error", track=NetworkKept()),
     fails(LAB, "background not renewed", "position error", track=background_not_renewed),
+    fails(LAB, "certainty left out", "certainty error", track=certainty_left_out),
     fails(LAB, "bfloat16", "position error", track=network_in_bfloat16),
     too_slow(
         LAB,

@@ -267,6 +267,11 @@ def state_error(expected: Tracked, got: Tracked) -> float:
     )
 
 
+def certainty_error(expected: Tracked, got: Tracked) -> float:
+    """Return the largest error of how sure a position is, of which 1 is the most."""
+    return float(np.abs(_apart(expected.sure, got.sure)).max())
+
+
 def _apart(expected: Any, got: Any) -> np.ndarray:
     return np.asarray(got, dtype=np.float64) - np.asarray(expected)
 
@@ -316,6 +321,14 @@ LAB = Lab(
         # Up to 1.5e-7; 0.002 in bfloat16.
         MetricWithin(
             "state error", state_error, tolerance=0.0002, unit="", link=Link(_CHAPTER, "the-fix")
+        ),
+        # Up to 2e-7; 1.4e-4 at least in bfloat16, 0.014 at least with zeros for it.
+        MetricWithin(
+            "certainty error",
+            certainty_error,
+            tolerance=0.00002,
+            unit="",
+            link=Link(_CHAPTER, "the-fix"),
         ),
         # 0; 5 with the settings, the lambda or the number alone left as they were, broken 5.
         RecompilesAtMost(0, link=Link(_CHAPTER, "every-way-to-retrace")),
