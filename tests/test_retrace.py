@@ -662,6 +662,48 @@ def test_a_jit_made_at_the_call_site_is_a_function_identity(make):
         assert "test_retrace.py" in change.before
 
 
+def over_rows(function):
+    return jax.jit(lambda image: jax.vmap(function)(image))
+
+
+def over_rows_filtered(function):
+    return eqx.filter_jit(lambda image: jax.vmap(function)(image))
+
+
+@pytest.mark.parametrize("make", [over_rows, over_rows_filtered])
+def test_two_functions_of_one_factory_made_before_are_two(make):
+    double, square = make(lambda row: row * 2), make(lambda row: row**2)
+    images = [jnp.ones((n + 2, 3)) for n in range(3)]
+    calls = record(lambda _: square(double(images[0])))
+    assert [each.compiled for each in calls.calls if not each.is_library] == [True, True]
+    assert calls.recompiles() == ()
+    shapes = record(lambda number: square(double(images[number + 1])), times=2).recompiles()
+    assert [change.kind for each in shapes for change in each.changes] == ["shape", "shape"]
+
+
+def test_two_lambdas_of_one_line_are_two():
+    x = ones(4)
+
+    def outer(_):
+        kept = jax.jit(lambda v: v * 2), jax.jit(lambda v: v * 5)
+        return kept[1](kept[0](x))
+
+    assert record(outer, times=1).recompiles() == ()
+    assert len(record(outer).recompiles()) == 4
+
+
+def test_functions_kept_in_a_cache_count_as_one_the_next_time_as_well():
+    cache, x = {}, ones(4)
+
+    def outer(number):
+        if number not in cache:
+            cache[number] = jax.jit(functools.partial(step, x=float(number)))
+        cache[number].clear_cache()
+        return cache[number](x)
+
+    assert [len(record(outer).recompiles()) for _ in range(2)] == [2, 2]
+
+
 def test_calls_that_the_cache_serves_are_not_recorded():
     inner, x = jax.jit(new_step()), ones(4)
     calls = record(lambda _: inner(x))

@@ -92,6 +92,23 @@ def test_a_recompile_is_explained(make, kind, words):
     assert finding.hint
 
 
+def over_signals(function):
+    return jax.jit(lambda signals: jax.vmap(function)(signals))
+
+
+halved, doubled = over_signals(lambda signal: signal / 2), over_signals(lambda signal: signal * 2)
+less, more = jax.jit(lambda signals: signals - 1), jax.jit(lambda signals: signals + 1)
+
+
+def test_functions_made_once_by_one_line_are_no_recompile():
+    def smooth(scale, signals):
+        return more(less(doubled(halved(solution_smooth(scale, signals)))))
+
+    report = grade(TOY, smooth)
+    assert report.finding("recompiles on the first pass").verdict == "pass"
+    assert report.finding("compiles on a second pass").verdict == "pass"
+
+
 def test_hints_differ_by_kind():
     hints = {
         grade(TOY, counted(make())).finding("compiles on a second pass").hint

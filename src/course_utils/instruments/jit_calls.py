@@ -9,10 +9,13 @@ compiled are known.
 import contextlib
 import dataclasses
 import types
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from course_utils.instruments import _private_calls
+from course_utils.instruments._caches import living_jits
 from course_utils.instruments._frames import Line, Owner
 from course_utils.instruments._signatures import (
     CallSignature,
@@ -23,6 +26,9 @@ from course_utils.instruments._signatures import (
 from course_utils.instruments.compiles import CompileCounter, count_compiles
 from course_utils.instruments.retrace import Recompile, explain_recompiles
 
+_made_inside: weakref.WeakValueDictionary[int, Callable[..., Any]] = weakref.WeakValueDictionary()
+"""Functions that a block saw and that were made inside one: so they stay if a cache keeps them."""
+
 
 @dataclass(frozen=True, slots=True)
 class JitCall:
@@ -30,7 +36,8 @@ class JitCall:
 
     Attributes:
         name: the function's name.
-        origin: where its code stands; the same for two lambdas of one line.
+        origin: what it counts as. A function that was jitted before the block is itself, also where
+            another was made by the same code; those made inside it count as one if their code is.
         signature: what its cache key is made of.
         line: the learner's line that called it, where known.
         compiled: whether XLA compiled it then.
@@ -38,7 +45,7 @@ class JitCall:
     """
 
     name: str
-    origin: tuple[str, int, str]
+    origin: Hashable
     signature: CallSignature
     line: Line | None
     compiled: bool
@@ -71,7 +78,7 @@ class JitCalls:
         """
         if not self.can_explain:
             return _by_name_only(self.compiled_names)
-        groups: dict[tuple[str, tuple[str, int, str]], list[int]] = {}
+        groups: dict[tuple[str, Hashable], list[int]] = {}
         for number, call in enumerate(self.calls):
             if call.compiled and (library or not call.is_library):
                 groups.setdefault((call.signature.rules, call.origin), []).append(number)
@@ -103,6 +110,8 @@ class JitCallRecorder:
         self._compiles = compiles
         self._can_explain = can_explain
         self._misses: list[tuple[int, JitCall]] = []
+        wrapped = (getattr(each, "__wrapped__", None) for each in living_jits())
+        self._before = {id(each): each for each in wrapped if each is not None}  # kept: `id`s hold
 
     def _miss(self, miss: _private_calls.Miss) -> None:
         inner = miss.function
@@ -110,7 +119,6 @@ class JitCallRecorder:
         code = getattr(written, "__code__", None)
         name = function_name(written)
         file = code.co_filename if isinstance(code, types.CodeType) else ""
-        first = code.co_firstlineno if isinstance(code, types.CodeType) else 0
         signature = call_signature(
             miss.args,
             miss.kwargs,
@@ -119,13 +127,18 @@ class JitCallRecorder:
             static_argnums=miss.static_argnums,
             static_argnames=miss.static_argnames,
         )
+        is_library = _private_calls.is_library(file)
+        made_before = id(inner) in self._before and _made_inside.get(id(inner)) is not inner
+        if not made_before:
+            with contextlib.suppress(TypeError):  # some callables cannot be watched
+                _made_inside[id(inner)] = inner
         call = JitCall(
             name=name,
-            origin=(file, first, name),
+            origin=id(inner) if made_before and not is_library else (file, name, code),
             signature=signature,
             line=self._owner.line(2),
             compiled=False,
-            is_library=_private_calls.is_library(file),
+            is_library=is_library,
         )
         self._misses.append((self._compiles().count, call))
 
