@@ -12,6 +12,7 @@ import functools
 import random
 import sys
 import time
+import timeit
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from course_utils.instruments import _bound
 from course_utils.instruments.syncs import count_syncs
 
 Compare = Callable[..., Any]
@@ -417,23 +419,10 @@ class _Machine:
 
     @contextlib.contextmanager
     def clock(self, function: Compare) -> Iterator[None]:
-        """Put the scripted clock in the place of Python's, in `time` and where it was imported."""
+        """Put the scripted clocks in the place of Python's, wherever the harness looks."""
         scripted = {real: _Clock(self, name, real) for name, real in _CLOCKS.items()}
-        places = [vars(time), *_globals_of(function)]
-        replaced = [
-            (place, name, value)
-            for place in places
-            for name, value in list(place.items())
-            if getattr(value, "__hash__", None) is not None
-            and any(value is real for real in scripted)
-        ]
-        try:
-            for place, name, real in replaced:
-                place[name] = scripted[real]
+        with _bound.replaced(function, scripted, also=(time.__dict__, timeit.__dict__)):
             yield
-        finally:
-            for place, name, real in replaced:
-                place[name] = real
 
 
 class _Clock:
@@ -448,25 +437,6 @@ class _Clock:
     def __call__(self) -> Any:
         module = str(sys._getframe(1).f_globals.get("__name__", "")).partition(".")[0]
         return self._real() if module in _BACKGROUND else self._read()
-
-
-def _globals_of(function: Any) -> list[dict[str, Any]]:
-    """Return the global names that a function, a partial or a callable object looks up."""
-    found: list[dict[str, Any]] = []
-    for _ in range(20):
-        names = getattr(function, "__globals__", None)
-        if isinstance(names, dict) and not any(names is each for each in found):
-            found.append(names)
-        inner = (
-            getattr(function, "__wrapped__", None)
-            or getattr(function, "__func__", None)
-            or (function.func if isinstance(function, functools.partial) else None)
-            or (None if names is not None else vars(type(function)).get("__call__"))
-        )
-        if inner is None:
-            break
-        function = inner
-    return found
 
 
 class _Noted:
