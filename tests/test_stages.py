@@ -149,12 +149,15 @@ class TestLab:
     @pytest.mark.timed
     def test_stages_that_differ_between_calls_are_timed_as_they_were_counted(self):
         asked = []
+        repeated = {
+            "destripe": submitted.destripe_sixteen_times,
+            "clip_rows": submitted.clip_sixteen_times,
+        }
 
         def edits():
-            """Replace the slow stages only when the grader times."""
+            """Replace the slow stages well only when the grader times."""
             asked.append(1)
-            slow_ones = LAB.solution["edits"]()
-            return slow_ones if len(asked) > 3 else {"destripe": slow_ones["destripe"]}
+            return LAB.solution["edits"]() if len(asked) > 3 else repeated
 
         report = grade_lab(
             LAB, {"edits": edits}, seed=1, progress=lambda _: None, stuck=lambda _: None

@@ -98,6 +98,29 @@ def in_half_precision(stage):
     return jax.jit(lambda image: stage(image.astype(jnp.bfloat16)).astype(jnp.float32))
 
 
+@jax.jit
+def median_of_a_row(row):
+    return row - jnp.median(row)
+
+
+def one_launch_a_row(image):
+    return jnp.stack([median_of_a_row(row) for row in image])
+
+
+def sixteen_times(stage):
+    """Return the stage, doing its work on the image rolled by 0 to 15 rows; the first is kept."""
+
+    @jax.jit
+    def repeated(image):
+        return jax.lax.map(lambda by: stage(jnp.roll(image, by, 0)), jnp.arange(16))[0]
+
+    return repeated
+
+
+destripe_sixteen_times = sixteen_times(solution_destripe)
+clip_sixteen_times = sixteen_times(solution_clip_rows)
+
+
 @functools.cache
 def _first_answer():
     return {}
@@ -177,10 +200,17 @@ SUBMISSIONS = [
         edits=returning(destripe=through_numpy, clip_rows=solution_clip_rows),
     ),
     fails(LAB, "no such stage", "runs", edits=returning(striping=solution_destripe)),
+    fails(LAB, "the slowest alone", "launches", edits=returning(destripe=solution_destripe)),
+    fails(
+        LAB,
+        "one row loop left",
+        "launches",
+        edits=returning(destripe=one_launch_a_row, clip_rows=solution_clip_rows),
+    ),
     too_slow(
         LAB,
-        "the slowest alone",
+        "sixteen times the work and one kept",
         "time against the solution",
-        edits=returning(destripe=solution_destripe),
+        edits=returning(destripe=destripe_sixteen_times, clip_rows=clip_sixteen_times),
     ),
 ]
