@@ -13,12 +13,12 @@ import pytest
 
 from course_utils import grade, guard
 from course_utils.instruments._frames import Owner
+from tests.toy_lab import IMPATIENT, solution_smooth
 from tests.toy_lab import LAB as TOY
-from tests.toy_lab import solution_smooth
 
 
-def failing(smooth, check="runs"):
-    report = grade(TOY, smooth)
+def failing(smooth, check="runs", lab=TOY):
+    report = grade(lab, smooth)
     finding = report.finding(check)
     assert report.verdict == "fail"
     assert finding.verdict == "fail"
@@ -78,23 +78,24 @@ def test_an_interrupt_by_the_user_is_not_a_verdict():
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "words", "advice"),
     [
-        (lambda y: y[:, :-1], ("float32[4, 64]", "float32[4, 63]")),
-        (lambda y: y.astype(jnp.bfloat16), ("float32[4, 64]", "bfloat16[4, 64]")),
-        (lambda y: (y, y), ("float32[4, 64]", "tuple of 2")),
-        (lambda y: [y], ("float32[4, 64]", "list of 1")),
-        (lambda y: None, ("float32[4, 64]", "None")),
-        (np.asarray, ("float32[4, 64]", "ndarray")),
-        (lambda y: y.at[1, 2].set(jnp.nan), ("1 NaN of 256 values",)),
-        (lambda y: y.at[0, 0].set(jnp.inf), ("1 infinite of 256 values",)),
+        (lambda y: y[:, :-1], ("float32[4, 64]", "float32[4, 63]"), "same structure"),
+        (lambda y: y.astype(jnp.bfloat16), ("float32[4, 64]", "bfloat16[4, 64]"), "dtypes"),
+        (lambda y: (y, y), ("float32[4, 64]", "tuple of 2"), "same structure"),
+        (lambda y: [y], ("float32[4, 64]", "list of 1"), "jnp.stack"),
+        (lambda y: None, ("float32[4, 64]", "None"), "`return` missing"),
+        (np.asarray, ("float32[4, 64]", "a NumPy array float32[4, 64]"), "jnp.asarray"),
+        (lambda y: y.at[1, 2].set(jnp.nan), ("1 NaN of 256 values",), "same structure"),
+        (lambda y: y.at[0, 0].set(jnp.inf), ("1 infinite of 256 values",), "same structure"),
     ],
     ids=["shape", "dtype", "tuple", "list", "none", "numpy", "nan", "inf"],
 )
-def test_wrong_result_is_named(change, words):
-    cause = failing(lambda scale, signals: change(solution_smooth(scale, signals))).cause
+def test_wrong_result_is_named(change, words, advice):
+    finding = failing(lambda scale, signals: change(solution_smooth(scale, signals)))
     for word in words:
-        assert word in cause
+        assert word in finding.cause
+    assert advice in finding.hint
 
 
 def test_a_lazy_array_like_is_not_an_array():
@@ -127,7 +128,7 @@ def test_time_limit_interrupts_python_and_catches_all():
                 time.sleep(0.01)
 
     started = time.monotonic()
-    finding = failing(smooth)
+    finding = failing(smooth, lab=IMPATIENT)
     assert "still running after 2 s" in finding.cause
     assert time.monotonic() - started < 20
     good()

@@ -77,13 +77,16 @@ def test_several_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     notebook(folder / "bob.ipynb", student="@jax.jit\ndef double(x):\n    return x")
     (folder / "cleo.ipynb").write_text("{")
     notebook(folder / ".ipynb_checkpoints" / "anna.ipynb")
+    (folder / "helpers.py").write_text("raise RuntimeError")
     script = tmp_path / "double.py"
     script.write_text(
         f"{IMPORTS}\n{RIGHT}\nif __name__ == '__main__':\n    raise RuntimeError('ran as main')\n"
     )
     code = _course("grade", folder, script, "--json", "out.json", "--junit", "out.xml")
     assert code == Exit.COULD_NOT
-    printed = capsys.readouterr().out.splitlines()
+    shown = capsys.readouterr()
+    assert "left out, since not called like a lab: helpers.py" in shown.err
+    printed = shown.out.splitlines()
     verdicts = ["pass", "fail", "could not be graded", "pass"]
     assert [line[:20].strip() for line in printed[1:-1]] == verdicts
     assert "cut off" in printed[3]
@@ -95,6 +98,26 @@ def test_several_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert "cut off" in results[2]["problem"]
     suites = ET.parse("out.xml").getroot()
     assert [suite.get("errors") for suite in suites] == ["0", "0", "1", "0"]
+
+
+def test_python_files_of_a_folder_are_graded_when_their_lab_is_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    folder = tmp_path / "handed in"
+    folder.mkdir()
+    for name in ("double.py", "anna.py"):
+        (folder / name).write_text(f"{IMPORTS}\n{RIGHT}\n")
+    assert _course("grade", folder) == Exit.PASSED
+    assert "left out, since not called like a lab: anna.py" in capsys.readouterr().err
+    assert _course("grade", folder, "--lab", "double") == Exit.PASSED
+    shown = capsys.readouterr()
+    assert "left out" not in shown.err
+    assert "2 files: 2 pass" in shown.out
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert _course("grade", tmp_path / "nowhere") == Exit.COULD_NOT
+    assert "no such file or folder" in capsys.readouterr().out
 
 
 def test_results_that_cannot_be_written(

@@ -141,12 +141,15 @@ def test_json_that_is_no_lab(tmp_path: Path, plain: Any, problem: str):
         ("lab.txt", "ends in '.txt'"),
         ("lab", "Its name says neither"),
         ("missing.ipynb", "no such file"),
+        ("missing", "no such file or folder"),
         ("folder.ipynb", "a folder"),
         ("bad\0name.ipynb", "cannot be read"),
     ],
 )
 def test_a_path_that_is_no_file(tmp_path: Path, name: str, problem: str):
     (tmp_path / "folder.ipynb").mkdir()
+    if name.startswith("lab"):
+        (tmp_path / name).touch()
     with pytest.raises(CannotGradeError, match=problem):
         read(tmp_path / name)
 

@@ -18,8 +18,8 @@ from tests.toy_lab import LAB as TOY
 from tests.toy_lab import broken_smooth, solution_smooth
 
 
-def verdict(smooth):
-    report = grade(TOY, smooth)
+def verdict(smooth, lab=TOY):
+    report = grade(lab, smooth)
     return str(report.verdict), deciding(report), report
 
 
@@ -274,7 +274,7 @@ def test_catching_the_interruption_does_not_help():
             time.sleep(5)
         return solution_smooth(scale, signals)
 
-    said, by, report = verdict(smooth)
+    said, by, report = verdict(smooth, toy_lab.IMPATIENT)
     assert (said, by) == ("fail", "runs")
     assert "still running after 2 s" in report.finding("runs").cause
 

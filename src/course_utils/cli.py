@@ -251,7 +251,7 @@ def _grade(options: argparse.Namespace) -> int:
     from course_utils.runner.grade_file import grade_file  # noqa: PLC0415
     from course_utils.runner.outcome import worst  # noqa: PLC0415
 
-    files = list(_files(options.files))
+    files = list(_files(options))
     show = _Show(files, options)
     limits = _limits(options)
     cancelled = threading.Event()
@@ -287,18 +287,29 @@ def _grade(options: argparse.Namespace) -> int:
     return worst(outcomes.values())
 
 
-def _files(given: Sequence[Path]) -> Iterator[Path]:
-    """Yield the files, and the notebooks of each folder."""
-    for path in given:
-        inside = (
-            sorted(
-                each
-                for each in path.rglob("*.ipynb")
-                if not any(part.startswith(".") for part in each.relative_to(path).parts)
+def _files(options: argparse.Namespace) -> Iterator[Path]:
+    """Yield the files; of each folder its notebooks, and the `.py` files whose lab is known."""
+    names = importlib.import_module(options.registry).NAMES
+    for path in options.files:
+        if not path.is_dir():
+            yield path
+            continue
+        seen = [
+            each
+            for each in sorted(path.rglob("*"))
+            if each.suffix in {".ipynb", ".py"}
+            and not any(part.startswith(".") for part in each.relative_to(path).parts)
+        ]
+        inside = [
+            each for each in seen if each.suffix == ".ipynb" or options.lab or each.stem in names
+        ]
+        if left := [each.name for each in seen if each not in inside]:
+            names_left = printable(", ".join(left))
+            print(
+                f"course grade: left out, since not called like a lab: {names_left}. "
+                "Give such a file by its own name, with --lab.",
+                file=sys.stderr,
             )
-            if path.is_dir()
-            else []
-        )
         yield from inside or [path]
 
 

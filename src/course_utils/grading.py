@@ -149,7 +149,12 @@ def _grade(
     problems = [entry.problem(functions[entry.name]) for entry in lab.entries]
     problem = next(filter(None, problems), None)
     if problem is not None:
-        hint = "Pass the function itself, as the starter defines it."
+        called = all(callable(functions[entry.name]) for entry in lab.entries)
+        hint = (
+            "Give it exactly these parameters, in this order, as in the starter."
+            if called
+            else "Pass the function itself, as the starter defines it."
+        )
         add(Finding("runs", Verdict.FAIL, cause=problem, hint=hint))
         return report(
             tuple(_skipped(check, "your function could not be called") for check in checks)

@@ -7,7 +7,7 @@ knows how to run a lab's functions; it does not know what is required of them.
 import functools
 import os
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -20,10 +20,10 @@ from course_utils.instruments._caches import forget_compiled
 from course_utils.instruments._frames import Owner
 from course_utils.instruments._private import can_watch_launches
 from course_utils.instruments.compiles import Compiles, count_compiles
-from course_utils.instruments.donation import Donations, donations_of
+from course_utils.instruments.donation import Donations, HandedOn, donations_of
 from course_utils.instruments.jit_calls import record_jit_calls
 from course_utils.instruments.launches import Launches, count_launches, launches_of
-from course_utils.instruments.parity import structure_difference
+from course_utils.instruments.parity import StructureDifference, structure_difference
 from course_utils.instruments.retrace import Recompile
 from course_utils.instruments.syncs import Syncs, count_syncs
 from course_utils.instruments.timing import Timing, interleave, wait
@@ -185,9 +185,8 @@ class Session:
             raise guard.SubmissionError(
                 "wrong structure",
                 f"`{self.lab.entries[0].name}` returned the wrong kind of result: "
-                + difference.sentence(),
-                "Return what the starter returns: the same structure, shapes and dtypes, as JAX "
-                "arrays.",
+                + difference.sentence().removeprefix("result: "),
+                _how_to_return(difference),
             )
 
     def _shape_of_result(self, args: tuple[Any, ...]) -> Any:
@@ -295,7 +294,8 @@ class Session:
     def donations(self) -> Donations:
         """What the launches of a warm pass wrote over of what the submission was given.
 
-        Arrays that it made itself do not count: giving those away saves nothing.
+        Arrays that it made itself do not count: giving those away saves nothing. Nor do those whose
+        memory does not hold anything that is returned: what replaces them stands beside them.
 
         Raises:
             LookupError: where launches cannot be watched.
@@ -313,7 +313,10 @@ class Session:
 
             return called
 
-        functions = {name: noting(function) for name, function in self.functions.items()}
+        handed_on = HandedOn()
+        functions = {
+            name: noting(handed_on.watching(function)) for name, function in self.functions.items()
+        }
 
         def measure() -> None:
             try:
@@ -330,7 +333,8 @@ class Session:
         self.run(measure)
         if isinstance(watched[0], LookupError):
             raise watched[0]
-        return watched[0]
+        found = watched[0]
+        return replace(found, bytes=min(found.bytes, handed_on.bytes))
 
     @functools.cached_property
     def peak(self) -> "Peak":
@@ -503,3 +507,14 @@ class Session:
                     "checked.",
                     "Compute every call from its own arguments.",
                 )
+
+
+def _how_to_return(difference: StructureDifference) -> str:
+    """Return what to do about a result that is not of the right kind."""
+    if difference.got == "None":
+        return "Nothing was returned there: is a `return` missing?"
+    if "NumPy array" in difference.got:
+        return "Return JAX arrays: wrap it in `jnp.asarray(…)`."
+    if difference.got.startswith("list of") and "[" in difference.expected:
+        return "Return one array: stack the items with `jnp.stack(…)`."
+    return "Return what the starter returns: the same structure, shapes and dtypes, as JAX arrays."

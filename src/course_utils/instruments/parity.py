@@ -51,7 +51,13 @@ def describe(value: Any) -> str:
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         text = f"{value.dtype}[{', '.join(map(str, value.shape))}]"
         plain = _is_array(value) or isinstance(value, jax.ShapeDtypeStruct)
-        return text if plain else f"{type(value).__name__} {text}"
+        if plain:
+            return text
+        return (
+            f"a NumPy array {text}"
+            if type(value) is np.ndarray
+            else f"{type(value).__name__} {text}"
+        )
     if isinstance(value, tuple | list | dict):
         return f"{type(value).__name__} of {len(value)}"
     if value is None:

@@ -5,6 +5,7 @@ import textwrap
 
 from course_utils.findings import Comparison, Finding, Report, Verdict
 from course_utils.quantities import quantity
+from course_utils.report.links import address
 from course_utils.report.scale import bars
 
 WIDTH = 100
@@ -105,7 +106,7 @@ def _finding(finding: Finding) -> list[str]:
     lines += [f"         {each}"[:WIDTH] for each in finding.detail]
     lines += _wrap(f"→ {finding.hint}", "       ", "         ") if finding.hint else []
     if finding.link and finding.verdict in (Verdict.FAIL, Verdict.INCONCLUSIVE):
-        lines += [f"         see {finding.link}"]
+        lines += [f"         see {address(finding.link)}"]
     return lines
 
 

@@ -77,6 +77,10 @@ def read(path: Path) -> Source:
         CannotGradeError: it cannot be read, or is not such a file.
     """
     suffix = path.suffix.lower()
+    if suffix not in {".ipynb", ".py"} and not path.exists():
+        raise CannotGradeError(
+            "There is no such file or folder.", "Give the notebook of the lab, or its folder."
+        )
     if suffix not in {".ipynb", ".py"}:
         raise CannotGradeError(
             f"It is neither a notebook (.ipynb) nor a Python file (.py): its name ends in "
