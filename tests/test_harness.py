@@ -378,6 +378,24 @@ class TestLies:
 
         assert failing(keeps_it) == ["warm-up"]
 
+    def test_a_warm_up_that_is_timed_for_show_is_not_blamed(self):
+        shown = []
+
+        def compare(f, g, make_inputs):
+            start = time.perf_counter()
+            submitted.warm(f, g, make_inputs=make_inputs)
+            shown.append(time.perf_counter() - start)
+            return submitted.for_at_least_a_while(f, g, make_inputs, floor=8)
+
+        def on_its_inputs(f, g, make_inputs):
+            inputs = [make_inputs() for _ in range(8)]
+            shown.extend(submitted.timed(function, inputs[0]) for function in (f, g))
+            slow, fast = ([submitted.timed(each, x) for x in inputs] for each in (f, g))
+            return min(slow) / min(fast)
+
+        assert failing(compare) == failing(on_its_inputs) == []
+        assert max(shown) > WORLD.compile
+
     def test_a_harness_without_a_clock_is_told_so(self):
         trial = try_out(submitted.always_three, seed=1)
         finding = SamplesAtLeast(5, LINK).judge(trial)

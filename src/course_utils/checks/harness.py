@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from course_utils.instruments.compiles import Compiles
     from course_utils.session import Session
 
-_SAME = 1e-6
-"""Answers this near are the same but for rounding; the scripted durations are all different."""
-
 _OWN_JIT = (
     "`compare` put the functions into a jit of its own, and what that runs is not seen. Mend that "
     "first."
@@ -89,7 +86,7 @@ class WarmedUp:
             return _unseen(finding)
         if not first:
             return judged(finding, Verdict.PASS, "Both sides were compiled before they were timed.")
-        if math.isclose(trial.quiet.answer, trial.instant.answer, rel_tol=_SAME):
+        if not trial.uses_first_calls:
             cause = "The first call of each side was timed, and its time was not used."
             return judged(finding, Verdict.PASS, cause, measured=0)
         sides = " and ".join(f"`{side}`" for side in sorted({call.side for call in first}))
@@ -116,7 +113,7 @@ class WaitedFor:
 
     def judge(self, trial: Trial) -> Finding:
         """Judge how many timed calls were still running when the clock was read."""
-        seen = trial.quiet
+        seen = trial.counted
         early = [call for call, (_, end) in seen.timed() if not _ready(call, end)]
         finding = _at_most(self, len(early), 0, "calls timed before their result was there")
         if _saw_nothing(seen):
@@ -150,7 +147,7 @@ class FreshInputs:
 
     def judge(self, trial: Trial) -> Finding:
         """Judge how many timed calls had inputs that were built in, used before, or timed too."""
-        seen = trial.quiet
+        seen = trial.counted
         stale = sum(_repeats(seen, side) for side in ("f", "g"))
         bad = len(seen.traced) or seen.made_while_timed or stale
         finding = _at_most(self, bad, 0, "calls without inputs of their own")
@@ -205,7 +202,7 @@ class LikeWithLike:
 
     def judge(self, trial: Trial) -> Finding:
         """Judge how many calls got something else than was made for them."""
-        seen = trial.quiet
+        seen = trial.counted
         made = seen.makes[0][1] if seen.makes else None
         calls = [call for call in seen.calls if call.traced != "wrapped"]
         other = [call for call in calls if call.kind != made]
@@ -243,7 +240,7 @@ class SamplesAtLeast:
 
     def judge(self, trial: Trial) -> Finding:
         """Judge in how many timed intervals the less timed side was called."""
-        seen = trial.quiet
+        seen = trial.counted
         fewest = min(("f", "g"), key=seen.samples)
         samples = seen.samples(fewest)
         finding = Finding(

@@ -9,12 +9,13 @@ of what is required of a harness.
 
 import contextlib
 import functools
+import math
 import random
 import sys
 import time
 import timeit
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -36,6 +37,8 @@ _LATE_SECONDS = 5.0
 """How long the process is set aside before a reading of the clock that comes late."""
 _JITTER = 0.05
 _VALUES = 16
+_SAME = 1e-6
+"""Answers this near are the same but for rounding; the scripted durations are all different."""
 
 _CLOCKS = {
     f"{name}{suffix}": getattr(time, f"{name}{suffix}")
@@ -185,6 +188,21 @@ class Trial:
     other: Observed
     instant: Observed
     late: tuple[Observed, ...]
+
+    @property
+    def uses_first_calls(self) -> bool:
+        """Whether the answer depends on how long first calls take."""
+        return not math.isclose(self.quiet.answer, self.instant.answer, rel_tol=_SAME)
+
+    @property
+    def counted(self) -> Observed:
+        """`quiet` without the intervals of first calls whose time is not used, printed perhaps."""
+        if self.uses_first_calls:
+            return self.quiet
+        first = {interval for call, interval in self.quiet.timed() if call.compiles}
+        return replace(
+            self.quiet, intervals=tuple(each for each in self.quiet.intervals if each not in first)
+        )
 
 
 _WINDOWS = 10
