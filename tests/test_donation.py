@@ -11,7 +11,7 @@ from course_utils.checks import DonatedBytesAtLeast, MetricWithin, RecompilesAtM
 from course_utils.findings import Link
 from course_utils.guard import SubmissionError, run
 from course_utils.instruments._frames import Owner
-from course_utils.instruments.donation import Donations, donations_of
+from course_utils.instruments.donation import Donations, HandedOn, donations_of
 from course_utils.instruments.retrace import Change, Recompile
 
 LINK = Link("book/chapters/01_eager", "the-fix")
@@ -151,6 +151,30 @@ def test_the_line_that_asked_for_the_grade_is_not_taken_for_the_learners():
 
 def _line_of(owner, seen):
     seen.append(owner.line())
+
+
+copying = jax.jit(lambda total: total + 0, donate_argnums=0)
+undonated = jax.jit(add)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (donating, 3 * 4 * SIZE),
+        (by_name, 3 * 4 * SIZE),
+        (ahead, 3 * 4 * SIZE),
+        (lambda total, x: filter_add(x, [total])[0], 3 * 4 * SIZE),
+        (undonated, 0),
+        (lambda total, x: total, 0),
+        (lambda total, x: undonated(copying(total), x), 0),
+    ],
+    ids=["jit", "by name", "ahead of time", "filter_jit", "not donated", "as it was", "to a copy"],
+)
+def test_only_what_is_returned_in_the_memory_of_an_argument_is_handed_on(function, expected):
+    for _ in range(2):  # cold and warm
+        handed_on = HandedOn()
+        chained(handed_on.watching(function))()
+        assert handed_on.bytes == expected
 
 
 def test_only_what_the_caller_names_counts():

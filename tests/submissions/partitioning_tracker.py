@@ -141,6 +141,16 @@ def not_donated(network, state, frame, number, exposure):
 _undonated: Any = jax.jit(step)
 
 
+_give_to_a_copy = jax.jit(
+    lambda state: jax.tree.map(lambda leaf: leaf + 0, state), donate_argnums=0
+)
+
+
+def donated_to_a_copy(network, state, frame, number, exposure):
+    """Gives the state away, and computes the new one beside a copy of it."""
+    return _undonated(network, _give_to_a_copy(state), frame, *as_arrays(number, exposure))
+
+
 @functools.partial(jax.jit, donate_argnums=1)
 def _small_parts(background: Any, small: Any, given: Any):
     network, *rest = given
@@ -264,6 +274,7 @@ SUBMISSIONS = [
     fails(LAB, "number static", "recompiles on the first pass", track=number_static),
     fails(LAB, "a jit for each number", "recompiles on the first pass", track=CacheByNumber()),
     fails(LAB, "not donated", "donated bytes", track=not_donated),
+    fails(LAB, "donated to a copy", "donated bytes", track=donated_to_a_copy),
     fails(LAB, "background not donated", "donated bytes", track=background_not_donated),
     fails(LAB, "network donated", "runs", track=network_donated),
     fails(LAB, "without jit", "launches", track=without_jit),
