@@ -65,6 +65,12 @@ def test_a_gate_that_says_the_same_of_all_is_told_so_first():
     assert REJECTS.judge(outcomes(lambda error: error <= 3)).hint == "think of far"
 
 
+def test_many_errors_of_a_kind_are_told_as_a_range():
+    said = [GateOutcome(GateCase("far", False, error, (), ""), True) for error in (10.0, 9.0, 3.0)]
+    assert "far (off by 3 px to 10 px)" in REJECTS.judge(said).cause
+    assert "far (off by 9 px and 10 px)" in REJECTS.judge(said[:2]).cause
+
+
 def test_what_is_near_the_tolerance_does_not_count():
     said = [
         GateOutcome(GateCase(name, right, error, (), ""), not right)

@@ -156,8 +156,13 @@ class _Gate:
         return judged(finding, Verdict.FAIL, cause, hint)
 
     def _errors(self, cases: Sequence[GateCase]) -> str:
-        errors = sorted({quantity(case.error, self.unit) for case in cases if _known(case)})
-        return f"off by {' and '.join(errors)}" if errors else "with values that are not finite"
+        known = sorted(case.error for case in cases if _known(case))
+        errors = list(dict.fromkeys(quantity(error, self.unit) for error in known))
+        if not errors:
+            return "with values that are not finite"
+        if len(errors) > 2:
+            return f"off by {errors[0]} to {errors[-1]}"
+        return f"off by {' and '.join(errors)}"
 
     @property
     def name(self) -> str:
