@@ -452,7 +452,8 @@ def make_cases(size: Size, model: PoseModel, rng: np.random.Generator) -> tuple[
     """Return candidates that a gate must judge: right ones and wrong ones, made anew.
 
     A wrong one is a right one, drawn at random, with a mistake on top: what its results look like
-    otherwise, to the bit, says nothing. All are functions that look the same from outside.
+    otherwise, to the bit, says nothing. All are functions that look the same from outside. Distance
+    decides what is right; steps are such that x and y, each held against the tolerance, agree.
     """
     inputs = tuple(make_crops(size.config, rng, CROPS) for _ in range(BATCHES))
     exact = np.concatenate([reference(model, crops) for crops in inputs])
@@ -465,12 +466,12 @@ def make_cases(size: Size, model: PoseModel, rng: np.random.Generator) -> tuple[
         hint = _UNNOTICED if name in COARSE else _ROUNDING
         cases.append(test.case(name, way, _as_it_is, right=True, hint=hint))
     for direction in (*STRAIGHT, *SLANTED, _across):
-        # Far within float32 of the margin: the way's own rounding must not take it out of it.
+        # A little short of what the margin allows, so that the way's own rounding has room.
         step = _Step(0.76 * TOLERANCE, 0.79 * TOLERANCE, direction)
         way = ways[fine[rng.integers(len(fine))]]
         cases.append(test.case("off by a small step", way, step, right=True, hint=_UNNOTICED))
     for name, spoil in _mistakes(rng, size.config.landmarks):
-        # A short step is no longer one of known length on a way that is off by a part of it.
+        # On a coarse way the length of a short step would not be known any more.
         names = fine if isinstance(spoil, _Step) else list(ways)
         way = ways[names[rng.integers(len(names))]]
         cases.append(test.case(name, way, spoil, right=False, hint=WRONG[name]))
@@ -610,7 +611,7 @@ LAB = Lab(
             link=Link(_CHAPTER, "how-far-apart"),
             margin=MARGIN,
         ),
-        # 0 of 14 accepted; 2 where NaN slips through or with an RMS over a crop, 7 with three
+        # 0 of 14 accepted; 2 where NaN slips through or with an RMS over a crop, 6 or 7 with three
         # times the limit, 1 to 3 with a landmark or a coordinate left out.
         GateRejects(
             "accept",
