@@ -191,6 +191,14 @@ class TestObserve:
             lambda x: jax.tree.map(lambda each: each.block_until_ready(), x),
             lambda x: float(x.sum()),
             lambda x: jnp.asarray(x).sum(),
+            lambda x: float(x.mean()),
+            lambda x: jax.block_until_ready(x + 0),
+            lambda x: jax.block_until_ready([2 * x.max() - x]),
+            lambda x: isinstance(x, jax.Array) and x.block_until_ready(),
+            lambda x: x.ravel()[0].item(),
+            lambda x: float(next(iter(x))),
+            lambda x: (x.copy_to_host_async(), np.asarray(x)),
+            lambda x: [None for _ in iter(x.is_ready, True)],
         ],
     )
     def test_every_way_to_wait_is_one(self, wait):
@@ -199,6 +207,40 @@ class TestObserve:
             return 1.0
 
         assert observe(compare, WORLD).calls[0].ready_at == 0
+
+    @pytest.mark.parametrize(
+        "wait", [lambda x: x + 0, lambda x: x.mean(), lambda x: x[0], lambda x: x.is_ready()]
+    )
+    def test_what_is_computed_on_the_device_is_no_wait(self, wait):
+        def compare(f, g, make_inputs):
+            wait(f(*make_inputs()))
+            return 1.0
+
+        assert observe(compare, WORLD).calls[0].ready_at is None
+
+    def test_both_sides_can_be_compiled_ahead(self):
+        def compare(f, g, make_inputs):
+            times = []
+            for function in (f, g):
+                assert function._cache_size() == 0
+                compiled = function.lower(*make_inputs()).compile()
+                assert function._cache_size() == 1
+                times.append([submitted.timed(compiled, make_inputs()) for _ in range(8)])
+                with pytest.raises(TypeError, match="compiled for"):
+                    compiled(np.ones(3))
+            return min(times[0]) / min(times[1])
+
+        assert failing(compare) == []
+        assert not any(call.compiles for call in observe(compare, WORLD).calls)
+
+    def test_a_cleared_cache_compiles_again(self):
+        def compare(f, g, make_inputs):
+            f(*make_inputs())
+            f.clear_cache()
+            f(*make_inputs())
+            return 1.0
+
+        assert [call.compiles for call in observe(compare, WORLD).calls] == [True, True]
 
     def test_the_clock_is_scripted_under_every_name_and_put_back(self):
         real = time.perf_counter

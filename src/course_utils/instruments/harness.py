@@ -278,7 +278,7 @@ def observe(compare: Compare, world: World, *, watch_arrays: bool = False) -> Ob
         TypeError: it does not return one number.
     """
     machine = _Machine(world)
-    f, g = _scripted("f", machine), _scripted("g", machine)
+    f, g = _Scripted("f", machine), _Scripted("g", machine)
     with contextlib.ExitStack() as stack:
         syncs = stack.enter_context(count_syncs()) if watch_arrays else None
         stack.enter_context(machine.clock(compare))
@@ -379,12 +379,37 @@ class _Machine:
         if first and self.world.is_first_instant:
             lasts = 0.0
         elif first:
-            self._work(self.world.compile * (1 if side == "f" else 20))
+            self._compile(side)
         self._work(_DISPATCH_SECONDS)
         if traced:
             return jnp.zeros(())
         self._free = max(self._free, self.now) + lasts
         return _Result(self, len(self._calls), self._free)
+
+    def _compile(self, side: str) -> None:
+        self._work(self.world.compile * (1 if side == "f" else 20))
+
+    def compile(self, side: str, kind: Kind) -> None:
+        """Compile one side ahead of its calls."""
+        if not self.world.is_first_instant:
+            self._compile(side)
+        self._known.add((side, kind))
+
+    def compiled(self, side: str) -> int:
+        """Return for how many kinds of arguments a side is compiled."""
+        return sum(known == side for known, _ in self._known)
+
+    def forget(self, side: str) -> None:
+        """Let a side's next call compile again."""
+        self._known = {known for known in self._known if known[0] != side}
+
+    def ask(self, calls: int, ready: float) -> bool:
+        """Tell whether a result is there; a host that knows it is has waited for it."""
+        self._work(_DISPATCH_SECONDS)
+        is_ready = self.now >= ready
+        if is_ready:
+            self.wait(calls, ready)
+        return is_ready
 
     def _read_values(self, args: tuple[Any, ...]) -> bytes:
         leaves = [
@@ -480,47 +505,125 @@ class _WholeReading(_Noted, int):
         return int(self) - other
 
 
-def _scripted(side: str, machine: _Machine) -> Callable[..., Any]:
-    def function(*args: Any) -> Any:
-        return machine.call(side, args)
+class _Scripted:
+    """One side, with what a jitted function offers beside being called."""
 
-    function.__name__ = function.__qualname__ = side
-    return function
+    def __init__(self, side: str, machine: _Machine) -> None:
+        self.__name__ = self.__qualname__ = side
+        self._machine = machine
+
+    def __call__(self, *args: Any) -> Any:
+        return self._machine.call(self.__name__, args)
+
+    def lower(self, *args: Any) -> "_Lowered":
+        return _Lowered(self, self._machine, _kind(args))
+
+    def clear_cache(self) -> None:
+        self._machine.forget(self.__name__)
+
+    def _cache_size(self) -> int:
+        return self._machine.compiled(self.__name__)
+
+
+@dataclass(frozen=True)
+class _Lowered:
+    scripted: _Scripted
+    machine: _Machine
+    kind: Kind
+
+    def compile(self) -> Callable[..., Any]:
+        self.machine.compile(self.scripted.__name__, self.kind)
+        return self._call
+
+    def _call(self, *args: Any) -> Any:
+        if _kind(args) != self.kind:
+            raise TypeError(f"compiled for {self.kind}, called with {_kind(args)}")
+        return self.scripted(*args)
 
 
 class _Result:
-    """An array that the device may still be computing; to read it is to wait for it."""
+    """An array that the device may still be computing; to read it is to wait for it.
 
-    shape = (_VALUES,)
-    ndim = 1
-    size = _VALUES
-    dtype = np.dtype(np.float32)
+    What is computed from it on the device is another such array.
+    """
 
-    def __init__(self, machine: _Machine, calls: int, ready: float) -> None:
-        self._wait = functools.partial(machine.wait, calls, ready)
+    def __init__(
+        self, machine: _Machine, calls: int, ready: float, value: np.ndarray | None = None
+    ) -> None:
+        self._value = np.zeros(_VALUES, np.float32) if value is None else value
+        self._made = machine, calls, ready
+        self.shape, self.ndim, self.size = self._value.shape, self._value.ndim, self._value.size
+        self.dtype = self._value.dtype
+
+    @property
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """What `isinstance` asks."""
+        return jax.Array
+
+    def _wait(self) -> None:
+        machine, calls, ready = self._made
+        machine.wait(calls, ready)
+
+    def _later(self, value: Any) -> "_Result":
+        return _Result(*self._made, np.asarray(value))
 
     def block_until_ready(self) -> "_Result":
         self._wait()
         return self
 
+    def is_ready(self) -> bool:
+        machine, calls, ready = self._made
+        return machine.ask(calls, ready)
+
+    def copy_to_host_async(self) -> None:
+        pass
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         self._wait()
-        return np.zeros(self.shape, dtype or self.dtype)
+        return np.array(self._value, dtype)
 
     def __jax_array__(self) -> jax.Array:
         return jnp.asarray(np.asarray(self))
 
     def __len__(self) -> int:
-        return len(np.zeros(self.shape))
+        return len(self._value)
 
-    def __getitem__(self, index: Any) -> Any:
-        return np.asarray(self)[index]
+    def __getitem__(self, index: Any) -> "_Result":
+        return self._later(self._value[index])
 
-    def tolist(self) -> list[float]:
+    def __iter__(self) -> Iterator["_Result"]:
+        return map(self._later, self._value)
+
+    def __bool__(self) -> bool:
+        return bool(np.asarray(self))
+
+    def __int__(self) -> int:
+        return int(np.asarray(self))
+
+    def __float__(self) -> float:
+        return float(np.asarray(self))
+
+    def item(self) -> Any:
+        return np.asarray(self).item()
+
+    def tolist(self) -> Any:
         return np.asarray(self).tolist()
 
-    def sum(self) -> Any:
-        return np.asarray(self).sum()
+
+def _on_device(name: str) -> Callable[..., _Result]:
+    def compute(result: Any, *args: Any, **kwargs: Any) -> _Result:
+        others = [each._value if type(each) is _Result else each for each in args]
+        return result._later(getattr(result._value, name)(*others, **kwargs))
+
+    return compute
+
+
+for _name in (
+    *("__abs__", "__add__", "__mul__", "__neg__", "__pow__", "__sub__", "__truediv__"),
+    *("__radd__", "__rmul__", "__rsub__", "__gt__", "__lt__"),
+    *("all", "any", "astype", "copy", "flatten", "max", "mean", "min", "ravel", "reshape", "sum"),
+):
+    setattr(_Result, _name, _on_device(_name))
 
 
 def _kind(args: tuple[Any, ...]) -> Kind:
