@@ -556,11 +556,13 @@ def _function(way: _Way, change: Change) -> Callable[[Array], Array]:
     """Return a function of crops that looks the same from outside whatever it computes."""
 
     def predict(crops: Array) -> Array:
-        if isinstance(crops, Tracer) or np.ndim(crops) != 4:
+        traced = isinstance(crops, Tracer)
+        if traced or np.ndim(crops) != 4:
             raise TypeError(
                 "candidates are called on whole batches of arrays, outside any jit: expected crops "
-                f"(n, 3, size, size), got {describe(crops)}. Call both first, without jit, vmap, "
-                "grad or eval_shape around the call; what compares their results may be compiled."
+                f"(n, 3, size, size), got {'a tracer' if traced else describe(crops)}. Call both "
+                "first, without jit, vmap, grad or eval_shape around the call; what compares their "
+                "results may be compiled."
             )
         return jnp.asarray(change(*way(crops)), dtype=jnp.float32)
 
