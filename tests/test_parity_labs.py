@@ -153,12 +153,13 @@ def rounds_twice(*scan):
     return inspect.unwrap(parity_nan.broken_fit)(*scan)
 
 
-WITHOUT_NAN = dataclasses.replace(NAN, broken={"fit": rounds_twice})
+LAB = dataclasses.replace(NAN, broken={"fit": rounds_twice})
+"""The lab on a device that gives no NaN; a lab is called so by its module."""
 
 
 @pytest.mark.timed
 def test_where_the_starter_gives_no_nan_the_lab_says_so_and_passes_what_is_right():
-    report = grade(WITHOUT_NAN, parity_nan.solution_fit, seed=1, progress=lambda _: None)
+    report = grade(LAB, parity_nan.solution_fit, seed=1, progress=lambda _: None)
     assert report.passed, str(report)
     finding = report.finding("non-finite losses")
     assert finding.verdict == "not checked"
@@ -170,9 +171,9 @@ def test_where_the_starter_gives_no_nan_the_lab_says_so_and_passes_what_is_right
 @pytest.mark.timed
 def test_where_the_starter_gives_no_nan_its_values_are_checked_still():
     clipped = recorded.fit(ground=recorded.ground_clipped_with_a_careful_root)
-    report = grade(WITHOUT_NAN, clipped, seed=1, progress=lambda _: None)
+    report = grade(LAB, clipped, seed=1, progress=lambda _: None)
     assert (report.verdict, deciding(report)) == ("fail", "loss error")
-    report = grade(WITHOUT_NAN, jax.jit(rounds_twice), seed=1, progress=lambda _: None)
+    report = grade(LAB, jax.jit(rounds_twice), seed=1, progress=lambda _: None)
     assert report.verdict == "fail"
     assert report.finding("loss error").verdict == "fail"
 

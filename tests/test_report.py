@@ -9,6 +9,7 @@ from course_utils.findings import Comparison, Finding, Report, Verdict, overall
 from course_utils.quantities import data, number, plural, quantity, seconds
 from course_utils.report import html as card_html
 from course_utils.report import text as card_text
+from course_utils.report.links import address
 from course_utils.report.scale import bars
 
 NASTY = '<script>alert("x")</script> & `code` \x1b[31m'
@@ -84,7 +85,7 @@ def test_text_fits_a_hundred_columns_and_says_it_all():
         "687 launches per crop (at most 10)",
         "TypeError: no",
         "→ Put it into one",
-        "01_eager.html#the-fix",
+        f"see {address('book/chapters/01_eager.html#the-fix')}",
         "speedup, time. Not checked",
         "broken",
         "200 ms",
