@@ -34,7 +34,9 @@ def list_the_lab(path: Path) -> None:
 
 def write_the_prose(path: Path) -> None:
     replace(
-        path, "[CHAPTER TITLE](/book/chapters/NAME.ipynb)", "[E](/book/chapters/01_eager.ipynb)"
+        path,
+        "[CHAPTER TITLE](../book/chapters/NAME.ipynb)",
+        "[E](../book/chapters/01_eager.ipynb)",
     )
 
 
