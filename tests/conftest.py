@@ -12,6 +12,14 @@ import pytest
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep a file's tests on one worker, in their order, but for those that name another group."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Refuse to time anything while another worker may be using the machine."""
     if item.get_closest_marker("timed") is not None and hasattr(item.config, "workerinput"):

@@ -94,7 +94,7 @@ def xray() -> int:
 def tests() -> int:
     """Every test that measures no wall-clock time, on two workers."""
     marks = "not timed and not colab and not book and not browser"
-    return _python("-m", "pytest", "-m", marks, "-n", "2", "--dist", "loadfile")
+    return _python("-m", "pytest", "-m", marks, "-n", "2", "--dist", "loadgroup")
 
 
 def timed() -> int:

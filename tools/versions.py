@@ -108,7 +108,7 @@ def main() -> int:
         started = time.monotonic()
         for expression, workers in ((f"not timed{marks}", "2"), (f"timed{marks}", "0")):
             pytest = [python, "-m", "pytest", "-q", "-m", expression, "-n", workers]
-            pytest += ["--dist", "loadfile", *rest]
+            pytest += ["--dist", "loadgroup", *rest]
             codes.append(subprocess.run(pytest, cwd=ROOT, check=False).returncode)
         rows.append((version, shown, codes, time.monotonic() - started))
     for version, shown, codes, seconds in rows:

@@ -303,27 +303,13 @@ class Session:
         """
         args = self._own(self.fresh(self.items))
         watched: list[Donations | LookupError] = []
-        given: dict[int, jax.Array] = {}  # kept, so that no other array gets their `id`
-
-        def noting(function: Callable[..., Any]) -> Callable[..., Any]:
-            def called(*inner: Any) -> Any:
-                arrays = (leaf for leaf in jax.tree.leaves(inner) if isinstance(leaf, jax.Array))
-                given.update((id(leaf), leaf) for leaf in arrays)
-                return function(*inner)
-
-            return called
-
         handed_on = HandedOn()
-        functions = {
-            name: noting(handed_on.watching(function)) for name, function in self.functions.items()
-        }
+        functions = {name: handed_on.watching(each) for name, each in self.functions.items()}
 
         def measure() -> None:
             try:
                 watched.append(
-                    donations_of(
-                        lambda: self.lab.call(functions, args), lambda array: id(array) in given
-                    )
+                    donations_of(lambda: self.lab.call(functions, args), handed_on.was_given)
                 )
             except LookupError as error:
                 if can_watch_launches():  # raised by the submission

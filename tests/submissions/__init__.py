@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from course_utils import Report, grade, labs
+from course_utils.checks import Stage
 
 SEED = 20
 """Inputs of the recorded grades. Any seed must do; one makes a failure repeatable."""
@@ -39,6 +40,12 @@ class Submission:
 
     def __str__(self) -> str:
         return f"{self.lab}-{self.name.replace(' ', '-')}"
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether its grade gets as far as the clock: what fails before is not timed."""
+        stages = {check.name: check.stage for check in labs.get(self.lab).checks}
+        return self.verdict == "pass" or stages.get(self.decided_by or "") == Stage.TIME
 
 
 def passes(lab: str, name: str, **functions: Callable[..., Any]) -> Submission:
@@ -81,6 +88,15 @@ def deciding(report: Report) -> str | None:
     return first.check if first else None
 
 
+def row(submission: Submission, report: Report) -> str:
+    """Return what the grader said of a submission, as a row of its lab's table in Markdown."""
+    right = (report.verdict, deciding(report)) == (submission.verdict, submission.decided_by)
+    return (
+        f"| {submission.name} | {submission.verdict} | {report.verdict} "
+        f"| {deciding(report) or '—'} | {'yes' if right else 'NO'} |"
+    )
+
+
 def table(lab: str, reports: Mapping[str, Report]) -> str:
     """Return the submissions of a lab with what the grader said of them, in Markdown.
 
@@ -88,21 +104,13 @@ def table(lab: str, reports: Mapping[str, Report]) -> str:
         lab: the lab's name.
         reports: by the submission's name.
     """
-    rows = []
-    for each in of(lab):
-        report = reports[each.name]
-        right = (report.verdict, deciding(report)) == (each.verdict, each.decided_by)
-        rows.append(
-            f"| {each.name} | {each.verdict} | {report.verdict} | {deciding(report) or '—'} "
-            f"| {'yes' if right else 'NO'} |"
-        )
     return "\n".join(
         [
             f"## {lab}",
             "",
             "| submission | should | verdict | decided by | right |",
             "| --- | --- | --- | --- | --- |",
-            *rows,
+            *(row(each, reports[each.name]) for each in of(lab)),
             "",
         ]
     )

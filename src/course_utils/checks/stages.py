@@ -4,7 +4,6 @@ A submission's first entry point is `edits()`, which returns the replaced stages
 takes the outputs of the stage before it, as a tuple. They know no lab.
 """
 
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -92,23 +91,21 @@ def shares_of(stages: Stages, value: Any) -> dict[str, float]:
     return {name: each / total for name, each in seconds.items()}
 
 
-_edits: "weakref.WeakKeyDictionary[Session, dict[str, Callable[..., Any]]]"
-_edits = weakref.WeakKeyDictionary()
-
-
 def edits_of(session: "Session", stages: Stages) -> dict[str, Callable[..., Any]]:
     """Return the stages that the learner replaces; asked for once in a session.
 
     From then on the session uses that answer, so that what is timed is what was counted.
     """
-    if session not in _edits:
-        name = session.lab.entries[0].name
+    name = session.lab.entries[0].name
+
+    def ask() -> dict[str, Callable[..., Any]]:
         edits = session.functions[name]
         found: list[dict[str, Callable[..., Any]]] = []
         session.run(lambda: found.append(edited(stages, edits)))
-        _edits[session] = dict(found[0])
-        session.functions = {**session.functions, name: lambda: _edits[session]}
-    return _edits[session]
+        session.functions = {**session.functions, name: lambda: dict(found[0])}
+        return dict(found[0])
+
+    return session.once(edits_of, ask)
 
 
 @dataclass(frozen=True)
