@@ -380,6 +380,8 @@ class TestLies:
             ("builds_the_inputs_in", "fresh inputs"),
             ("one_input_for_all", "fresh inputs"),
             ("makes_inputs_while_timed", "fresh inputs"),
+            ("copies_while_timed", "fresh inputs"),
+            ("slices_while_timed", "fresh inputs"),
             ("jits_again", "fresh inputs"),
             ("numpy_for_one_side", "like with like"),
             ("half_precision_for_one_side", "like with like"),

@@ -184,6 +184,27 @@ def makes_inputs_while_timed(f, g, make_inputs):
     return best(f) / best(g)
 
 
+def copies_while_timed(f, g, make_inputs):
+    def with_copies(function):
+        return lambda *inputs: function(*(jnp.array(each) for each in inputs))
+
+    return first_time_thrown_away(with_copies(f), with_copies(g), make_inputs)
+
+
+def slices_while_timed(f, g, make_inputs):
+    warm(f, g, make_inputs=make_inputs)
+
+    def best(function):
+        batches = [
+            jnp.stack(each) for each in zip(*(make_inputs() for _ in range(20)), strict=True)
+        ]
+        return min(
+            timed(lambda i=i: function(*(each[i] for each in batches)), ()) for i in range(20)
+        )
+
+    return best(f) / best(g)
+
+
 def numpy_for_one_side(f, g, make_inputs):
     def as_numpy(*inputs):
         return g(*map(np.asarray, inputs))
@@ -292,6 +313,7 @@ SUBMISSIONS = [
     fails(LAB, "does not wait", "results waited for", compare=does_not_wait),
     fails(LAB, "builds the inputs in", "fresh inputs", compare=builds_the_inputs_in),
     fails(LAB, "one input for all", "fresh inputs", compare=one_input_for_all),
+    fails(LAB, "copies while timed", "fresh inputs", compare=copies_while_timed),
     fails(LAB, "NumPy for one side", "like with like", compare=numpy_for_one_side),
     fails(LAB, "one total", "repeats", compare=one_total),
     fails(LAB, "mean of the times", "noise", compare=mean_of_times),

@@ -149,7 +149,8 @@ class FreshInputs:
         """Judge how many timed calls had inputs that were built in, used before, or timed too."""
         seen = trial.counted
         stale = sum(_repeats(seen, side) for side in ("f", "g"))
-        bad = len(seen.traced) or seen.made_while_timed or stale
+        late = sum(call.is_given_new for call, _ in seen.timed())
+        bad = len(seen.traced) or seen.made_while_timed or late or stale
         finding = _at_most(self, bad, 0, "calls without inputs of their own")
         if any(call.traced == "closed over" for call in seen.traced):
             return judged(
@@ -169,13 +170,19 @@ class FreshInputs:
             )
         if _saw_nothing(seen):
             return _unseen(finding)
-        if seen.made_while_timed:
+        if seen.made_while_timed or late:
+            made = plural(seen.made_while_timed, "time")
             return judged(
                 finding,
                 Verdict.FAIL,
-                f"Inputs were made {plural(seen.made_while_timed, 'time')} between two readings of "
-                "the clock: making them was timed too.",
-                "Call `make_inputs()` before the first of the two readings.",
+                f"Inputs were made {made} between two readings of the clock: making them was timed "
+                "too."
+                if seen.made_while_timed
+                else f"{late} of {plural(len(seen.timed()), 'timed call')} got arrays that were "
+                "made between the two readings of the clock, by a copy or a slice perhaps: that "
+                "was timed too.",
+                "Call `make_inputs()` before the first of the two readings, and between them only "
+                "`f(*inputs)`, with what it returned.",
             )
         if stale:
             return judged(

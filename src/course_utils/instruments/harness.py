@@ -99,6 +99,8 @@ class Call:
         at: how many readings of the clock came before it.
         kind: what it was given.
         values: the values it was given; equal for equal values.
+        is_given_new: whether an array that it was given was made after the last reading of the
+            clock: by `make_inputs`, or as a copy or a part of another.
         compiles: whether it was the first with arguments of that kind, or was traced.
         traced: `"closed over"` or `"wrapped"` if another jit was tracing it: with its inputs
             inside, or given as arguments. Then what runs later is not seen. Else empty.
@@ -109,6 +111,7 @@ class Call:
     at: int
     kind: Kind
     values: bytes
+    is_given_new: bool
     compiles: bool
     traced: str
     ready_at: int | None
@@ -336,6 +339,7 @@ class _Machine:
         self.makes: list[tuple[int, Kind]] = []
         self._calls: list[dict[str, Any]] = []
         self._free = 0.0
+        self._alive: dict[int, jax.Array] | None = None  # the arrays there were when last read
         self._known: set[tuple[str, Kind]] = set()
         self._jitter = {side: random.Random(f"{world.seed}{side}") for side in ("f", "g")}
         self._values = np.random.default_rng(world.seed)
@@ -370,6 +374,7 @@ class _Machine:
                 "at": self.readings,
                 "kind": kind,
                 "values": b"" if traced == "wrapped" else self._read_values(args),
+                "is_given_new": self._is_new(args),
                 "compiles": first,
                 "traced": traced,
                 "ready_at": None,
@@ -411,6 +416,15 @@ class _Machine:
             self.wait(calls, ready)
         return is_ready
 
+    def _is_new(self, args: tuple[Any, ...]) -> bool:
+        """Whether an array among the arguments was not there when the clock was last read."""
+        arrays = (
+            each
+            for each in jax.tree.leaves(args)
+            if isinstance(each, jax.Array) and not isinstance(each, Tracer)
+        )
+        return self._alive is not None and any(id(each) not in self._alive for each in arrays)
+
     def _read_values(self, args: tuple[Any, ...]) -> bytes:
         leaves = [
             each for each in jax.tree.leaves(args) if isinstance(each, jax.Array | np.ndarray)
@@ -433,6 +447,7 @@ class _Machine:
         if of_processor:
             self.of_processor.add(self.readings)
         self.readings += 1
+        self._alive = {id(each): each for each in jax.live_arrays()}
         now = self.worked if of_processor else self.now
         made = _WholeReading(round(1e9 * now)) if whole else _Reading(now)
         made.machine, made.index = self, self.readings - 1
