@@ -129,8 +129,9 @@ def _print_spread(reports: list[Report]) -> None:
         ]
         if values:
             low, high = (quantity(value, finding.unit) for value in (min(values), max(values)))
+            measured = low if low == high else f"{low} to {high}"
             limit = "" if finding.required is None else quantity(finding.required, finding.unit)
-            print(f"    {finding.check}: {low} to {high} ({finding.relation} {limit})")
+            print(f"    {finding.check}: {measured} ({finding.relation} {limit})")
 
 
 def main() -> int:
