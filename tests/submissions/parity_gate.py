@@ -164,9 +164,9 @@ def swapped(model, crops):
 
 
 @eqx.filter_jit
-def six_times(model, crops):
-    """Compute every crop six times, a little changed, and keep the first."""
-    many = crops[None] * (1 + 0.01 * jnp.arange(6.0)[:, None, None, None, None])
+def fourteen_times(model, crops):
+    """Compute every crop fourteen times, a little changed, and keep the first."""
+    many = crops[None] * (1 + 0.01 * jnp.arange(14.0)[:, None, None, None, None])
     return jax.lax.map(jax.vmap(model), many)[0]
 
 
@@ -214,9 +214,9 @@ SUBMISSIONS = [
     ),
     too_slow(
         LAB,
-        "six times and one kept",
+        "fourteen times and one kept",
         "time against the solution",
-        predict=six_times,
+        predict=fourteen_times,
         accept=solution_accept,
     ),
 ]
