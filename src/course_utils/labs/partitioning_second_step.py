@@ -365,7 +365,7 @@ LAB = Lab(
             "the run",
             link=Link(_CHAPTER, "donate-what-you-replace"),
         ),
-        # 1 to 3.3 times, the most with many other processes; 11 for a loss computed 300 times over.
+        # 1 to 3.3 times, the most with many other processes; 26 for a loss computed 500 times over.
         TimeWithin(8, link=Link(_CHAPTER, "the-fix")),
     ),
 )
