@@ -171,16 +171,10 @@ class FreshInputs:
         if _saw_nothing(seen):
             return _unseen(finding)
         if seen.made_while_timed or late:
-            made = plural(seen.made_while_timed, "time")
             return judged(
                 finding,
                 Verdict.FAIL,
-                f"Inputs were made {made} between two readings of the clock: making them was timed "
-                "too."
-                if seen.made_while_timed
-                else f"{late} of {plural(len(seen.timed()), 'timed call')} got arrays that were "
-                "made between the two readings of the clock, by a copy or a slice perhaps: that "
-                "was timed too.",
+                _timed_too(seen, late),
                 "Call `make_inputs()` before the first of the two readings, and between them only "
                 "`f(*inputs)`, with what it returned.",
             )
@@ -193,6 +187,19 @@ class FreshInputs:
                 "Call `make_inputs()` anew for every timed call; both sides may share its inputs.",
             )
         return judged(finding, Verdict.PASS, "Every timed call had inputs of its own.")
+
+
+def _timed_too(seen: Observed, late: int) -> str:
+    """Say what was made between two readings: inputs, or arrays that `late` calls were given."""
+    if seen.made_while_timed:
+        made = plural(seen.made_while_timed, "time")
+        return (
+            f"Inputs were made {made} between two readings of the clock: making them was timed too."
+        )
+    return (
+        f"{late} of {plural(len(seen.timed()), 'timed call')} got arrays that were made between "
+        "the two readings of the clock, by a copy or a slice perhaps: that was timed too."
+    )
 
 
 @dataclass(frozen=True)
