@@ -1,5 +1,7 @@
 """The sync counter sees what waits for the device, and leaves Equinox's own wait out."""
 
+import pickle
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -20,6 +22,8 @@ WAITS = {
     "x.item()": lambda: S.item(),
     "x.tolist()": lambda: Y.tolist(),
     "x.block_until_ready()": lambda: Y.block_until_ready(),
+    "x.tobytes()": lambda: Y.tobytes(),
+    "pickle.dumps(x)": lambda: pickle.dumps(Y),
     "np.asarray(x)": lambda: np.asarray(Y),
     "np.array(x)": lambda: np.array(Y),
     "jax.device_get(x)": lambda: jax.device_get({"y": Y}),
@@ -35,6 +39,35 @@ def test_each_way_to_wait_is_counted_once(spelling):
     assert sync.how == spelling
     assert sync.line is not None
     assert sync.line.file == __file__
+
+
+BY_NUMPY = {
+    "np.float32": lambda: np.float32(S),
+    "np.int64": lambda: np.int64(S),
+    "np.bool_": lambda: np.bool_(S),
+    "np.clip": lambda: np.clip(Y, 0, 1),
+    "np.full": lambda: np.full(3, S),
+    "np.linalg.norm": lambda: np.linalg.norm(Y),
+    "np.fft.fft": lambda: np.fft.fft(Y),
+    "np.roll": lambda: np.roll(Y, 1),
+    "np.partition": lambda: np.partition(Y, 1),
+    "np.copyto": lambda: np.copyto(np.ones(8), Y),
+    "setting": lambda: np.ones(8).__setitem__(slice(None), Y),
+}
+
+
+@pytest.mark.parametrize("name", BY_NUMPY)
+def test_what_numpy_reads_is_counted_with_its_line(name):
+    with count_syncs() as syncs:
+        BY_NUMPY[name]()
+    assert {(sync.how, sync.line.file) for sync in syncs().syncs} == {("NumPy", __file__)}
+
+
+def test_numpy_reads_as_before_afterwards():
+    before = np.asarray(Y)
+    with count_syncs():
+        np.testing.assert_array_equal(np.float32(Y), before)
+    assert memoryview(Y).nbytes == before.nbytes
 
 
 def test_computing_is_no_wait():

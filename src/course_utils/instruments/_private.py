@@ -1,11 +1,15 @@
-"""The one place that touches JAX's private parts for counting launches and host syncs.
+"""The one place that touches private parts, JAX's and CPython's, to count launches and host syncs.
 
 It knows where JAX keeps its post-call hook and its array class on every supported version, and
-whether that was found here. It knows nothing of what is counted or why.
+where CPython keeps a class's buffer interface, and whether that was found here. It knows nothing of
+what is counted or why.
 """
 
 import contextlib
+import ctypes
 import os
+import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -122,6 +126,52 @@ def array_class() -> type:
     except ImportError:
         return type(jax.numpy.zeros(()))  # starts the device
     return ArrayImpl
+
+
+@contextlib.contextmanager
+def reads_through_methods(owner: type) -> Iterator[None]:
+    """Make NumPy read arrays of a class by their `__array__` method while the block runs.
+
+    On a CPU NumPy takes an array's memory through the buffer interface, of which Python code sees
+    nothing. Without that interface it asks the method. Where the interface is not found, nothing
+    changes. A plain `memoryview(x)` is refused inside the block.
+    """
+    slot = _buffer_slot(owner)
+    if slot is None:
+        yield
+        return
+    before = slot.value
+    slot.value = None
+    try:
+        yield
+    finally:
+        slot.value = before
+
+
+_BASIC_SIZE, _AS_BUFFER = 32, 160
+"""Bytes from the start of a class to its `tp_basicsize` and `tp_as_buffer` in 64-bit CPython (see
+`PyTypeObject` in its documentation)."""
+
+
+def _buffer_slot(owner: type) -> ctypes.c_void_p | None:
+    """Return where CPython keeps a class's function that gives its memory, or None if unknown."""
+    known = (
+        sys.implementation.name == "cpython"
+        and ctypes.sizeof(ctypes.c_void_p) == 8
+        and not sysconfig.get_config_var("Py_GIL_DISABLED")
+    )
+    start = id(owner)
+    if not known or _word(start + _BASIC_SIZE) != owner.__basicsize__:
+        return None
+    functions = _word(start + _AS_BUFFER)
+    # A class that is not built into the interpreter holds these functions in itself.
+    if not start < functions < start + sys.getsizeof(owner):
+        return None
+    return ctypes.c_void_p.from_address(functions)
+
+
+def _word(address: int) -> int:
+    return ctypes.c_ssize_t.from_address(address).value
 
 
 @contextlib.contextmanager

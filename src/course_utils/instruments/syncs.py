@@ -1,8 +1,10 @@
 """How often did the host stop and wait for the device?
 
-JAX's transfer guard never fires on a CPU, so the array methods and NumPy functions that read a
-device array are wrapped while the block runs. `eqx.filter_jit` waits at the end of each call by
-itself; those waits are counted apart. It does not know how long a wait took.
+JAX's transfer guard never fires on a CPU, so the methods by which a device array is read are
+wrapped while the block runs, and NumPy is made to use them. NumPy's best-known functions are
+wrapped too, so that a wait is called by the name that stands in the code. `eqx.filter_jit` waits at
+the end of each call by itself; those waits are counted apart. It does not know how long a wait
+took.
 """
 
 import contextlib
@@ -29,10 +31,12 @@ _METHODS = (
     "__format__",
     "__index__",
     "__int__",
+    "__reduce__",
     "__repr__",
     "__str__",
     "block_until_ready",
     "item",
+    "tobytes",
     "tolist",
 )
 _NUMPY = (
@@ -43,8 +47,11 @@ _NUMPY = (
     *("percentile", "quantile", "sort", "stack", "tensordot", "unique", "vdot", "vstack", "where"),
     *(name for name, value in vars(np).items() if isinstance(value, np.ufunc)),
 )
-"""NumPy's functions that read the array themselves: it is copied to the host without any method.
-Those that call the array's own method (`np.sum`, `np.argmax`, …) stay on the device."""
+"""NumPy's functions that read the array themselves and are called by name in a message. Those that
+call the array's own method (`np.sum`, `np.argmax`, …) stay on the device; others are counted as
+a read by NumPy."""
+_READERS = {"__array__": "NumPy", "__reduce__": "pickle.dumps(x)"}
+"""Methods that nobody calls by name, and what reads the array through them."""
 _JAX = ("block_until_ready", "device_get", "effects_barrier")
 _LIBRARIES = (_private.JAX_FOLDER + os.sep, os.path.dirname(np.__file__) + os.sep)
 _EQUINOX_JIT = os.path.join("equinox", "_jit.py")
@@ -119,6 +126,8 @@ class SyncCounter:
 
 def _spelling(method: str) -> str:
     """Return how a learner writes the call of a method: `float(x)`, `x.item()`."""
+    if method in _READERS:
+        return _READERS[method]
     plain = method.strip("_")
     return f"{plain}(x)" if method.startswith("__") else f"x.{plain}()"
 
@@ -137,6 +146,7 @@ def count_syncs(owner: Owner | None = None, *, ready: Iterable[Any] = ()) -> Ite
     counter = SyncCounter(owner or Owner(), ready)
     array = _private.array_class()
     with contextlib.ExitStack() as undo:
+        undo.enter_context(_private.reads_through_methods(array))
         for name in _METHODS:
             if hasattr(array, name):
                 own = array.__dict__.get(name)
