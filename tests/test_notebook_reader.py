@@ -142,12 +142,14 @@ def test_json_that_is_no_lab(tmp_path: Path, plain: Any, problem: str):
         ("lab", "Its name says neither"),
         ("missing.ipynb", "no such file"),
         ("missing", "no such file or folder"),
-        ("folder.ipynb", "a folder"),
+        ("folder.ipynb", "a folder without a notebook"),
+        ("folder", "a folder without a notebook"),
         ("bad\0name.ipynb", "cannot be read"),
     ],
 )
 def test_a_path_that_is_no_file(tmp_path: Path, name: str, problem: str):
     (tmp_path / "folder.ipynb").mkdir()
+    (tmp_path / "folder").mkdir()
     if name.startswith("lab"):
         (tmp_path / name).touch()
     with pytest.raises(CannotGradeError, match=problem):

@@ -96,7 +96,7 @@ def grade_lab(
 def _entries(lab: Lab, functions: tuple[Any, ...], named: dict[str, Any]) -> Functions:
     """Return the submission by entry point."""
     names = [entry.name for entry in lab.entries]
-    wanted = f"grade({lab.name!r}, {', '.join(str(entry) for entry in lab.entries)})"
+    wanted = f"grade({lab.name!r}, {', '.join(f'{name}={name}' for name in names)})"
     if len(functions) > len(names):
         raise TypeError(
             f"the lab {lab.name!r} asks for {len(names)} function(s), got {len(functions)}; "

@@ -119,9 +119,7 @@ def _lab_name(source: Source, given: str | None, registry: str) -> str:
     try:
         labs.get(name)
     except LookupError as error:
-        raise CannotGradeError(
-            str(error).partition(" The labs are")[0].rstrip(".;") + ".", listed
-        ) from None
+        raise CannotGradeError(str(error).partition(" The labs are")[0], listed) from None
     raise AssertionError(f"{registry}.get found {name!r}, which is not in NAMES")
 
 

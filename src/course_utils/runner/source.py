@@ -77,9 +77,15 @@ def read(path: Path) -> Source:
         CannotGradeError: it cannot be read, or is not such a file.
     """
     suffix = path.suffix.lower()
+    if path.is_dir():
+        raise CannotGradeError(
+            "It is a folder without a notebook (.ipynb) or a Python file (.py) called like a lab.",
+            "Give the folder that the lab's notebook is in, or the notebook itself.",
+        )
     if suffix not in {".ipynb", ".py"} and not path.exists():
         raise CannotGradeError(
-            "There is no such file or folder.", "Give the notebook of the lab, or its folder."
+            f"There is no such file or folder in {Path.cwd()}.",
+            "Give the notebook of the lab, such as labs/NAME.ipynb, or its folder.",
         )
     if suffix not in {".ipynb", ".py"}:
         raise CannotGradeError(
@@ -103,9 +109,10 @@ def _bytes(path: Path) -> bytes:
             )
         return path.read_bytes()
     except FileNotFoundError:
-        raise CannotGradeError("There is no such file.", "Check the path.") from None
-    except IsADirectoryError:
-        raise CannotGradeError("It is a folder, not a file.", "Give a file in it.") from None
+        raise CannotGradeError(
+            f"There is no such file{'' if path.is_absolute() else f' in {Path.cwd()}'}.",
+            "Check the path.",
+        ) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise CannotGradeError(
