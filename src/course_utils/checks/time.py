@@ -98,7 +98,7 @@ class TimeWithin:
             ratio,
             self.factor,
             "at most",
-            "times the solution's time",
+            "times the solution's time for a pass",
             link=str(self.link),
             spread=(min(rounds), max(rounds)),
         )
