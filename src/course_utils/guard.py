@@ -11,7 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import jax
@@ -197,15 +197,27 @@ class Snapshot:
     """What a call's inputs looked like before the call."""
 
     tree: Any
-    leaves: tuple[Any, ...]
+    leaves: tuple[tuple[Any, Any], ...]
+    """Each with its path, and after each opaque dataclass what it holds."""
     copies: tuple[Any, ...]
 
 
 def snapshot(args: tuple[Any, ...]) -> Snapshot:
     """Remember the inputs of a call."""
-    leaves, tree = jax.tree_util.tree_flatten(args)
-    copies = [np.copy(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
-    return Snapshot(tree, tuple(leaves), tuple(copies))
+    leaves = tuple(_leaves(args))
+    copies = [np.copy(leaf) if isinstance(leaf, np.ndarray) else leaf for _, leaf in leaves]
+    return Snapshot(jax.tree_util.tree_structure(args), leaves, tuple(copies))
+
+
+def _leaves(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Yield the leaves with their paths, also of dataclasses that are leaves themselves to JAX."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
+        where = (*at, *path)
+        yield where, leaf
+        if is_dataclass(leaf) and not isinstance(leaf, type):
+            for each in fields(leaf):
+                inside = getattr(leaf, each.name, None)
+                yield from _leaves(inside, (*where, jax.tree_util.GetAttrKey(each.name)))
 
 
 def check_inputs(before: Snapshot, args: tuple[Any, ...], names: tuple[str, ...]) -> None:
@@ -219,12 +231,13 @@ def check_inputs(before: Snapshot, args: tuple[Any, ...], names: tuple[str, ...]
     Raises:
         SubmissionError: naming the changed argument.
     """
-    paths, tree = jax.tree_util.tree_flatten_with_path(args)
+    now = tuple(_leaves(args))
     changed = None
-    if tree != before.tree:
+    same_paths = [path for path, _ in now] == [path for path, _ in before.leaves]
+    if jax.tree_util.tree_structure(args) != before.tree or not same_paths:
         changed = ("the arguments", "got another structure")
     else:
-        for (path, leaf), old, copy in zip(paths, before.leaves, before.copies, strict=True):
+        for (path, leaf), (_, old), copy in zip(now, before.leaves, before.copies, strict=True):
             place = names[path[0].idx] + jax.tree_util.keystr(path[1:])
             if isinstance(leaf, jax.Array) and leaf.is_deleted():
                 changed = (f"`{place}`", "was deleted: its buffer was donated")
