@@ -160,6 +160,38 @@ def mask_forgotten(drone, state, commands):
     return _any_length(drone, state, padded(commands))
 
 
+@eqx.filter_jit
+def _until_no_command(drone, state, commands):
+    return masked_scan(drone, state, commands, jnp.any(commands != 0, axis=1))
+
+
+def zeros_taken_for_padding(drone, state, commands):
+    return _until_no_command(drone, state, padded(commands))
+
+
+def mask_by_a_slice_from_the_end(drone, state, commands):
+    """Nothing is left of a plan that fills the bucket: the slice is all of it."""
+    mask = np.ones(BUCKET, bool)
+    mask[-(BUCKET - len(commands)) :] = False
+    return _masked(drone, state, padded(commands), mask)
+
+
+@eqx.filter_jit
+def _masked(drone, state, commands, mask):
+    return masked_scan(drone, state, commands, mask)
+
+
+def commands_clipped_in_place(drone, state, commands):
+    np.clip(commands, -2.0, 2.0, out=commands)
+    return _masked(drone, state, padded(commands), given(commands))
+
+
+def commands_padded_in_place(drone, state, commands):
+    mask = given(commands)
+    commands.resize((BUCKET, 3), refcheck=False)
+    return _masked(drone, state, commands, mask)
+
+
 _step = eqx.filter_jit(step)
 
 
@@ -218,6 +250,15 @@ SUBMISSIONS = [
     fails(LAB, "scan outside jit", RECOMPILES, rollout=scan_outside_jit),
     fails(LAB, "length as a number", RECOMPILES, rollout=length_as_a_python_number),
     fails(LAB, "mask forgotten", "position error", rollout=mask_forgotten),
+    fails(LAB, "zeros taken for padding", "position error", rollout=zeros_taken_for_padding),
+    fails(
+        LAB,
+        "mask by a slice from the end",
+        "position error",
+        rollout=mask_by_a_slice_from_the_end,
+    ),
+    fails(LAB, "commands clipped in place", "runs", rollout=commands_clipped_in_place),
+    fails(LAB, "commands padded in place", "runs", rollout=commands_padded_in_place),
     fails(LAB, "jitted step in a loop", "launches", rollout=jitted_step_in_a_loop),
     fails(LAB, "half of the midpoint rule", "position error", rollout=half_of_the_midpoint_rule),
     fails(LAB, "drone in bfloat16", "position error", rollout=drone_in_bfloat16),
