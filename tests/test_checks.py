@@ -6,6 +6,7 @@ from course_utils.checks import (
     CompilesAtMost,
     Errors,
     LaunchesAtMost,
+    MetricAtCounts,
     MetricWithin,
     RecompilesAtMost,
     SpeedupAtLeast,
@@ -13,6 +14,7 @@ from course_utils.checks import (
     TimeWithin,
 )
 from course_utils.findings import Link
+from course_utils.guard import SubmissionError
 from course_utils.instruments._frames import Line
 from course_utils.instruments.compiles import Compiles
 from course_utils.instruments.launches import Kind, Launch, Launches
@@ -69,6 +71,38 @@ class TestMetric:
         assert self.judge(0.0, trivial=1.9).verdict == "inconclusive"
         assert self.judge(0.5, trivial=1.9).verdict == "inconclusive"
         assert self.judge(0.0, trivial=2.1).verdict == "pass"
+
+
+class TestMetricAtCounts:
+    check = MetricAtCounts(
+        "error with fewer views",
+        lambda e, g: 0.0,
+        tolerance=0.1,
+        unit="px",
+        counts=(24, 8),
+        counted="views",
+        resized=lambda config, count: count,
+        advice="Mind the rest.",
+        link=LINK,
+    )
+
+    def test_within(self):
+        assert self.check.judge({24: (0.1, 0.0), 8: (0.05, 0.0)}).verdict == "pass"
+
+    def test_the_worst_count_is_named(self):
+        finding = self.check.judge({24: (0.2, 0.0), 8: (0.05, 0.0)})
+        assert (finding.verdict, finding.measured) == ("fail", 0.2)
+        assert finding.cause.startswith("With 24 views")
+
+    def test_a_device_with_less_precision_allows_a_multiple_of_the_solutions_error(self):
+        assert self.check.judge({24: (0.3, 0.1)}).verdict == "pass"
+        assert self.check.judge({24: (0.5, 0.1)}).verdict == "fail"
+
+    def test_a_count_that_raises_is_named(self):
+        error = SubmissionError("raised", "`survey` raised TypeError.", "")
+        finding = self.check.judge_failure(8, error)
+        assert finding.verdict == "fail"
+        assert finding.cause == "With 8 views: `survey` raised TypeError."
 
 
 class TestCompiles:

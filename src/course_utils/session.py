@@ -103,9 +103,11 @@ class Session:
         self._streams += 1
         return self._arguments(self.settings[1], self._streams, items)
 
-    def _arguments(self, setting: Any, stream: int, items: int) -> tuple[Any, ...]:
+    def _arguments(
+        self, setting: Any, stream: int, items: int, size: Size | None = None
+    ) -> tuple[Any, ...]:
         rng = np.random.default_rng([self.seed, stream])
-        return wait(self.lab.arguments(self.size, setting, rng, items))
+        return wait(self.lab.arguments(size or self.size, setting, rng, items))
 
     def _own(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return arguments that the callee may donate, where the lab allows it."""
@@ -173,14 +175,14 @@ class Session:
             tuple(each for each in recompiles if each.call < seen),
             tuple(each for each in recompiles if each.call >= seen),
         )
-        self._check_structure(first)
-        self._check_structure(again)
+        self._check_structure(first.args, first.result)
+        self._check_structure(again.args, again.result)
         return first, again
 
-    def _check_structure(self, done: Pass) -> None:
-        expected = self._shape_of_result(done.args)
+    def _check_structure(self, args: tuple[Any, ...], result: Any) -> None:
+        expected = self._shape_of_result(args)
         finite = not self.lab.may_be_non_finite
-        difference = self.run(lambda: structure_difference(expected, done.result, finite=finite))
+        difference = self.run(lambda: structure_difference(expected, result, finite=finite))
         if difference is not None:
             raise guard.SubmissionError(
                 "wrong structure",
@@ -270,6 +272,30 @@ class Session:
             stale_setting=metric(self._expected_of_first_setting, self.again.result),
             trivial=min(metric(again, each) for each in (first, *alike)),
         )
+
+    def errors_at(self, size: Size, metric: Callable[[Any, Any], float]) -> tuple[float, float]:
+        """Return one metric's errors on inputs of another size: the submission's, the solution's.
+
+        Nothing is counted or timed.
+
+        Args:
+            size: how large the inputs are; the setting stays that of the second pass.
+            metric: `(expected, got) -> error`.
+
+        Raises:
+            guard.SubmissionError: if the submission fails at this size, changes its inputs, or
+                returns another structure.
+        """
+        self._streams += 1
+        args = self._arguments(self.settings[1], self._streams, size.items, size)
+        own = self._own(args)
+        before = guard.snapshot(own)
+        result = self.run(lambda: self.lab.call(self.functions, own))
+        if not self.lab.consumes:
+            guard.check_inputs(before, own, self._argument_names)
+        self._check_structure(args, result)
+        expected = self.lab.oracle(*args)
+        return metric(expected, result), metric(expected, self.solve(args))
 
     @property
     def baselines(self) -> dict[str, float]:

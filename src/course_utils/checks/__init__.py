@@ -29,7 +29,13 @@ from course_utils.checks.stages import (
     StagesWorthIt,
 )
 from course_utils.checks.time import SpeedupAtLeast, TimeWithin
-from course_utils.checks.value import SPREAD_FACTOR, Errors, MetricWithin, SavedWithin
+from course_utils.checks.value import (
+    SPREAD_FACTOR,
+    Errors,
+    MetricAtCounts,
+    MetricWithin,
+    SavedWithin,
+)
 from course_utils.checks.xray import (
     CardDonatedBytesAtLeast,
     CardTempBytesAtMost,
@@ -56,6 +62,7 @@ __all__ = [
     "KernelsAtMost",
     "LaunchesAtMost",
     "LikeWithLike",
+    "MetricAtCounts",
     "MetricWithin",
     "NonFinite",
     "NonFiniteAtMost",

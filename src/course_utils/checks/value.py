@@ -1,11 +1,12 @@
 """The result is right: checks on the task's own metric."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from course_utils.checks._common import Stage, judged
 from course_utils.findings import Finding, Link, Verdict
+from course_utils.guard import SubmissionError
 from course_utils.quantities import plural, quantity
 
 if TYPE_CHECKING:
@@ -105,6 +106,98 @@ class MetricWithin:
                 "argument by argument (is every argument used?)."
             )
         return judged(finding, Verdict.FAIL, cause, self.advice or hint)
+
+
+@dataclass(frozen=True)
+class MetricAtCounts:
+    """The result is right for other counts of what one call gets: views, say.
+
+    Only the value is looked at; compiling anew for another shape is fine.
+
+    Attributes:
+        name: the check's name.
+        metric: `(expected, got) -> error`, in `unit`.
+        tolerance: largest error allowed, in `unit`.
+        unit: the error's unit.
+        counts: the counts to try.
+        counted: what is counted, in the plural: "views".
+        resized: `(config, count) -> config` of a lab's size, with that count.
+        advice: what to do where a count goes wrong.
+        link: where the book explains it.
+        solution_factor: as for `MetricWithin`.
+    """
+
+    name: str
+    metric: Callable[[Any, Any], float]
+    tolerance: float
+    unit: str
+    counts: tuple[int, ...]
+    counted: str
+    resized: Callable[[Any, int], Any]
+    advice: str
+    link: Link
+    solution_factor: float = 4.0
+    stage: Stage = Stage.VALUE
+
+    def run(self, session: "Session") -> Finding:
+        """Call the submission once with each count, until one goes wrong."""
+        errors: dict[int, tuple[float, float]] = {}
+        finding = Finding(self.name, Verdict.PASS)
+        for count in self.counts:
+            size = replace(session.size, config=self.resized(session.size.config, count))
+            try:
+                errors[count] = session.errors_at(size, self.metric)
+            except SubmissionError as error:
+                return self.judge_failure(count, error)
+            finding = self.judge(errors)
+            if finding.verdict is Verdict.FAIL:
+                break
+        return finding
+
+    def judge(self, errors: Mapping[int, tuple[float, float]]) -> Finding:
+        """Judge the errors by count: the submission's and the solution's, in `unit`."""
+        allowed = {
+            count: max(self.tolerance, self.solution_factor * solution)
+            for count, (_, solution) in errors.items()
+        }
+        worst = max(errors, key=lambda count: errors[count][0] / allowed[count])
+        error, solution = errors[worst]
+        finding = Finding(
+            self.name,
+            Verdict.PASS,
+            error,
+            allowed[worst],
+            "at most",
+            self.unit,
+            link=str(self.link),
+        )
+        if error <= allowed[worst]:
+            tried = " and ".join(str(count) for count in errors)
+            return judged(
+                finding,
+                Verdict.PASS,
+                f"Largest error with {tried} {self.counted}: {quantity(error, self.unit)}.",
+            )
+        return judged(
+            finding,
+            Verdict.FAIL,
+            f"With {worst} {self.counted} the result is off by {quantity(error, self.unit)}; "
+            f"the solution's by {quantity(solution, self.unit)}.",
+            self.advice,
+        )
+
+    def judge_failure(self, count: int, error: SubmissionError) -> Finding:
+        """Return the failure of a submission that did not get through with this count."""
+        return Finding(
+            self.name,
+            Verdict.FAIL,
+            required=self.tolerance,
+            unit=self.unit,
+            cause=f"With {count} {self.counted}: {error.cause}",
+            hint=self.advice,
+            link=str(self.link),
+            detail=error.detail,
+        )
 
 
 @dataclass(frozen=True)
