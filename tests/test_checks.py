@@ -55,6 +55,10 @@ class TestMetric:
         assert "lower precision" in self.judge(0.2).hint
         assert "another answer" in self.judge(30.0).hint
 
+    def test_the_place_of_the_largest_error_is_named(self):
+        finding = self.check.judge(Errors(0.2, 0.0, 50.0, 50.0, 50.0), "crop", "landmark 7")
+        assert "The largest is landmark 7." in finding.cause
+
     def test_a_stale_answer_is_named(self):
         assert "first pass's inputs" in self.judge(40.0, stale=0.01).cause
 

@@ -297,6 +297,11 @@ class Session:
         expected = self.lab.oracle(*args)
         return metric(expected, result), metric(expected, self.solve(args))
 
+    def worst(self, metric: Callable[[Any, Any], float]) -> tuple[tuple[Any, ...], Any, Any]:
+        """Return the pass where a metric's error is largest: arguments, right result, result."""
+        triples = [(p.args, e, p.result) for e, p in zip(self._expected, self.passes, strict=True)]
+        return max(triples, key=lambda each: metric(*each[1:]))
+
     @property
     def baselines(self) -> dict[str, float]:
         """Launches per item of the broken code and of the solution, by name.

@@ -29,6 +29,7 @@ class MetricWithin:
         solution_factor: where the solution's own error on this device is larger than usual (a GPU
             that multiplies in TF32), this many times that error is allowed instead.
         advice: what to do about a wrong result in this lab, where the usual words do not fit.
+        where: `(args, expected, got) -> words` on where in a pass the largest error stands.
     """
 
     name: str
@@ -38,18 +39,30 @@ class MetricWithin:
     link: Link
     solution_factor: float = 4.0
     advice: str = ""
+    where: Callable[[tuple[Any, ...], Any, Any], str] | None = None
     stage: Stage = Stage.VALUE
 
     def run(self, session: "Session") -> Finding:
         """Take the worst error over both passes."""
-        return self.judge(session.errors(self.metric), session.lab.item)
+        errors = session.errors(self.metric)
+        place = ""
+        if self.where is not None and errors.submission > self.allowed(errors):
+            args, expected, got = session.worst(self.metric)
+            place = self.where(args, expected, got)
+        return self.judge(errors, session.lab.item, place)
 
     def allowed(self, errors: "Errors") -> float:
         """Return the tolerance that holds on this device, in `unit`."""
         return max(self.tolerance, self.solution_factor * errors.solution)
 
-    def judge(self, errors: "Errors", item: str) -> Finding:
-        """Judge the worst error against the tolerance that holds on this device."""
+    def judge(self, errors: "Errors", item: str, place: str = "") -> Finding:
+        """Judge the worst error against the tolerance that holds on this device.
+
+        Args:
+            errors: the errors of the submission, and what they are held against.
+            item: what one call computes, for people.
+            place: where the worst error stands.
+        """
         allowed = self.allowed(errors)
         finding = Finding(
             self.name,
@@ -78,6 +91,8 @@ class MetricWithin:
             f"Largest {self.name} over fresh inputs is {quantity(errors.submission, self.unit)}; "
             f"the solution's is {quantity(errors.solution, self.unit)}."
         )
+        if place:
+            cause += f" The largest is {place}."
         if errors.stale <= allowed:
             return judged(
                 finding,
