@@ -85,6 +85,9 @@ def distances(off):
 # By what is wrong with it: lets offsets of a batch, (n, landmarks, 2), through, or does not.
 HOLES = {
     "limit twice too wide": lambda off, _: distances(off).max() <= 1,
+    "pixels squared": lambda off, _: (off**2).sum(axis=-1).max() <= 0.5,
+    "RMS of x and y": lambda off, _: np.sqrt((off**2).mean(axis=-1)).max() <= 0.5,
+    "99th percentile of a batch": lambda off, _: np.percentile(distances(off), 99) <= 0.5,
     "relative to the values, 1%": lambda off, right: (abs(off) <= 0.01 * right).all(),
     "relative to the values, 2%": lambda off, right: (abs(off) <= 0.02 * right).all(),
     "relative to the values, 3%": lambda off, right: (abs(off) <= 0.03 * right).all(),

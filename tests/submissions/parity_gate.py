@@ -102,6 +102,67 @@ def rms_over_a_crop(reference, candidate, inputs):
     return all(bool((rms(crops) <= TOLERANCE).all()) for crops in inputs)
 
 
+def pixels_squared(reference, candidate, inputs):
+    """Leave the root out, so that half a pixel is held against pixels squared."""
+
+    def squared(crops):
+        return ((candidate(crops) - reference(crops)) ** 2).sum(axis=-1)
+
+    return all(bool(squared(crops).max() <= TOLERANCE) for crops in inputs)
+
+
+def rms_of_x_and_y(reference, candidate, inputs):
+    def rms(crops):
+        return jnp.sqrt(((candidate(crops) - reference(crops)) ** 2).mean(axis=-1))
+
+    return all(bool(rms(crops).max() <= TOLERANCE) for crops in inputs)
+
+
+def percentile(reference, candidate, inputs):
+    return all(
+        bool(jnp.percentile(distances(reference, candidate, crops), 99) <= TOLERANCE)
+        for crops in inputs
+    )
+
+
+def keeps_the_reference():
+    """Return a gate that computes the reference's landmarks once, at its first call."""
+    kept = {}
+
+    def accept(reference, candidate, inputs):
+        for number, crops in enumerate(inputs):
+            right = kept.setdefault(number, reference(crops))
+            if not jnp.linalg.norm(candidate(crops) - right, axis=-1).max() <= TOLERANCE:
+                return False
+        return True
+
+    return accept
+
+
+def keeps_the_reference_by_crops():
+    """Return a gate that computes the reference's landmarks once for each batch that it sees."""
+    kept = {}
+
+    def accept(reference, candidate, inputs):
+        for crops in inputs:
+            key = np.asarray(crops).tobytes()
+            right = kept.setdefault(key, reference(crops))
+            if not jnp.linalg.norm(candidate(crops) - right, axis=-1).max() <= TOLERANCE:
+                return False
+        return True
+
+    return accept
+
+
+def warmed_up_first(reference, candidate, inputs):
+    """Call both once before each comparison, as a benchmark does."""
+    for crops in inputs:
+        jax.block_until_ready((reference(crops), candidate(crops)))
+        if not distances(reference, candidate, crops).max() <= TOLERANCE:
+            return False
+    return True
+
+
 def first_landmark_skipped(reference, candidate, inputs):
     return all(
         bool(distances(reference, candidate, crops)[:, 1:].max() <= TOLERANCE) for crops in inputs
@@ -192,6 +253,12 @@ SUBMISSIONS = [
     gate_fails("relative tolerance", REFUSES, relative_tolerance),
     gate_fails("limit three times too wide", REFUSES, limit_three_times_too_wide),
     gate_fails("RMS over a crop", REFUSES, rms_over_a_crop),
+    gate_fails("pixels squared", REFUSES, pixels_squared),
+    gate_fails("RMS of x and y", REFUSES, rms_of_x_and_y),
+    gate_fails("99th percentile of a batch", REFUSES, percentile),
+    gate_fails("reference kept from the first call", ACCEPTS, keeps_the_reference()),
+    gate_fails("reference kept for each batch", ACCEPTS, keeps_the_reference_by_crops()),
+    gate_fails("warmed up first", REFUSES, warmed_up_first),
     gate_fails("first landmark skipped", REFUSES, first_landmark_skipped),
     gate_fails("x alone", REFUSES, x_alone),
     gate_fails("refuses what is beyond", REFUSES, refuses_what_is_beyond),
