@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from course_utils.instruments.parity import float64_enabled
 from course_utils.labs.parity_nan import (
@@ -94,6 +95,13 @@ def one_reflector_at_a_time(position, heights, reflectors, slants):
     return losses, (by_position.mean(axis=0), by_height / len(slants))
 
 
+def ground_of_what_is_not_equal(slants, heights):
+    """Ask the ranges themselves, none of which is below the height."""
+    equal = slants == heights
+    product = (slants - heights) * (slants + heights)
+    return jnp.where(equal, 0.0, jnp.sqrt(jnp.where(equal, 1.0, product)))
+
+
 @jax.jit
 def in_float64(*scan):
     with float64_enabled():
@@ -122,6 +130,34 @@ def ground_lifted(slants, heights):
 
 def map_lifted(position, reflectors):
     return jnp.sqrt(((reflectors - position) ** 2).sum(axis=-1) + 1e-12)
+
+
+def map_zero_within(shortest):
+    """Return a distance by the map that is zero below a threshold."""
+
+    def by_map(position, reflectors):
+        squared = ((reflectors - position) ** 2).sum(axis=-1)
+        return solution_root(jnp.where(squared > shortest**2, squared, 0.0))
+
+    return by_map
+
+
+def map_by_hypot(position, reflectors):
+    """JAX's gradient of it is a half at zero."""
+    return jnp.hypot(*(reflectors - position).T)
+
+
+def in_numpy(*scan):
+    """Compute everything on the host, with the derivatives written out."""
+    position, heights, reflectors, slants = (np.asarray(part, np.float64) for part in scan)
+    ground, offsets = np.sqrt((slants - heights) * (slants + heights)), position - reflectors
+    distances = np.linalg.norm(offsets, axis=-1)
+    steps = 2 * (ground - distances) / len(slants)
+    by_height = np.where(ground > 0, -heights / np.where(ground > 0, ground, 1), 0)
+    away = distances > 0
+    by_place = np.where(away[:, None], -offsets / np.where(away, distances, 1)[:, None], 0)
+    results = (ground - distances) ** 2, (steps @ by_place, steps * by_height)
+    return jax.tree.map(lambda each: jnp.asarray(each, jnp.float32), results)
 
 
 def ground_of_the_absolute_value(slants, heights):
@@ -195,6 +231,7 @@ SUBMISSIONS = [
     passes(LAB, "difference first", fit=fit(ground=ground_in_small_parts)),
     passes(LAB, "derivatives written out", fit=written_out),
     passes(LAB, "one reflector at a time under vmap", fit=one_reflector_at_a_time),
+    passes(LAB, "zero where both are equal", fit=fit(ground=ground_of_what_is_not_equal)),
     passes(LAB, "squares in float64", fit=in_float64),
     fails(LAB, "only the map mended", DECIDES, fit=fit(ground=broken_ground)),
     fails(LAB, "clipped at zero", "non-finite gradients", fit=fit(ground=ground_clipped)),
@@ -210,6 +247,9 @@ SUBMISSIONS = [
         "loss error",
         fit=fit(ground=ground_lifted, by_map=map_lifted),
     ),
+    fails(LAB, "map lifted a little", "gradient error", fit=fit(by_map=map_lifted)),
+    fails(LAB, "a centimetre is zero", "loss error", fit=fit(by_map=map_zero_within(1e-3))),
+    fails(LAB, "hypot left alone", "gradient error", fit=fit(by_map=map_by_hypot)),
     fails(LAB, "absolute value", "loss error", fit=fit(ground=ground_of_the_absolute_value)),
     fails(LAB, "kept from fusing", "loss error", fit=fit(ground=ground_kept_from_fusing)),
     fails(LAB, "product alone", "non-finite gradients", fit=fit(ground=ground_as_a_product)),
@@ -223,6 +263,7 @@ SUBMISSIONS = [
     ),
     fails(LAB, "gradient stopped", "gradient error", fit=fit(ground=ground_without_slope)),
     fails(LAB, "jit taken off", "launches", fit=eager_fit),
+    fails(LAB, "NumPy", "program size", fit=in_numpy),
     fails(LAB, "jit made in the call", "recompiles on the first pass", fit=jit_in_the_call),
     fails(LAB, "looked at before it goes on", "host syncs", fit=looked_at_before_it_goes_on),
     too_slow(

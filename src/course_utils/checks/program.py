@@ -54,8 +54,9 @@ class ProgramSizeAtMost:
             raise SubmissionError(
                 error.kind,
                 f"Your code could not be compiled as one program, to see its size. {error.cause}",
-                "Leave what depends on an array's value to the device (`jnp.where`, `jax.lax`): "
-                "Python and NumPy cannot see values while JAX traces.",
+                "Compute with `jax.numpy` inside `jit`, and leave what depends on an array's value "
+                "to the device (`jnp.where`, `jax.lax`): Python and NumPy cannot see values while "
+                "JAX traces.",
                 error.detail,
             ) from None
 
