@@ -7,10 +7,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from course_utils import labs
 from course_utils.labs.underfused_tracks import (
     choose,
     correct,
     distances,
+    make_motion,
     nearest,
     predict,
 )
@@ -202,6 +204,20 @@ def without_covariance(motion, means, covariances, detections, seen):
     return scanned(motion, means, covariances, detections, seen, step_all=step_all)
 
 
+_motion_of_the_notebook = make_motion(labs.get(LAB).sizes["cpu"].config, 0)
+
+
+@jax.jit
+def motion_of_the_notebook(_motion, *args):
+    return scanned(_motion_of_the_notebook, *args)
+
+
+@jax.jit
+def one_covariance_for_all(motion, means, covariances, detections, seen):
+    first = jnp.broadcast_to(covariances[0], covariances.shape)
+    return scanned(motion, means, first, detections, seen)
+
+
 @jax.jit
 def half(*args):
     def lower(leaf):
@@ -247,6 +263,8 @@ SUBMISSIONS = [
     fails(LAB, "absent detections used", "track error", track=absent_detections_used),
     fails(LAB, "without gate", "track error", track=without_gate),
     fails(LAB, "covariance not corrected", "track error", track=without_covariance),
+    fails(LAB, "motion of the notebook", "track error", track=motion_of_the_notebook),
+    fails(LAB, "one covariance for all", "track error", track=one_covariance_for_all),
     fails(LAB, "bfloat16", "track error", track=half),
     fails(LAB, "a small bias", "track error", track=a_small_bias),
     too_slow(
