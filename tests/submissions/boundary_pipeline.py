@@ -195,6 +195,29 @@ def expose_by_extremes(crop):
     return jnp.where(grey.mean() < 0.3, jnp.sqrt(bright), bright)
 
 
+def expose_where(is_dark):
+    """Return an `expose` with another test for what is to be lifted."""
+
+    def expose(crop):
+        bright = expose_without_night(crop)
+        return jnp.where(is_dark(crop), jnp.sqrt(bright), bright)
+
+    return expose
+
+
+@eqx.filter_jit
+def dark_by_the_frame(model, frame, box):
+    is_dark = frame.mean() < 0.3 * 255
+    return pure_locate(model, frame, box, expose=expose_where(lambda _: is_dark))
+
+
+dark_by_channel = in_one_jit(
+    expose=expose_where(lambda crop: crop.mean(axis=(1, 2), keepdims=True) < 0.3)
+)
+dark_by_the_median = in_one_jit(expose=expose_where(lambda crop: jnp.median(crop) < 0.3))
+dark_below_another_mean = in_one_jit(expose=expose_where(lambda crop: crop.mean() < 0.45))
+
+
 def heat_without_mirror(model, crop):
     return model(crop)
 
@@ -235,6 +258,10 @@ SUBMISSIONS = [
     fails(LAB, "jit made in the call", "recompiles on the first pass", locate=jit_in_the_call),
     fails(LAB, "NumPy called back", "host syncs", locate=in_one_jit(expose=numpy_called_back)),
     fails(LAB, "no night", "keypoint error", locate=in_one_jit(expose=expose_without_night)),
+    fails(LAB, "dark by the frame", "keypoint error", locate=dark_by_the_frame),
+    fails(LAB, "dark by channel", "keypoint error", locate=dark_by_channel),
+    fails(LAB, "dark by the median", "keypoint error", locate=dark_by_the_median),
+    fails(LAB, "dark below another mean", "keypoint error", locate=dark_below_another_mean),
     fails(LAB, "extremes", "keypoint error", locate=in_one_jit(expose=expose_by_extremes)),
     fails(LAB, "no mirror", "keypoint error", locate=in_one_jit(heat_of=heat_without_mirror)),
     fails(LAB, "bfloat16", "keypoint error", locate=in_one_jit(heat_of=heat_in_bfloat16)),
