@@ -332,10 +332,59 @@ class TestObserve:
         seen = observe(submitted.until_a_budget_is_spent, WORLD)
         assert seen.samples("f") == len([c for c in seen.calls if c.side == "f"]) - 1
 
-    def test_readings_that_are_subtracted_elsewhere_are_paired_as_they_came(self):
+    def test_readings_that_are_subtracted_elsewhere_are_paired_by_what_the_answer_uses(self):
         seen = observe(submitted.nanoseconds_through_numpy, WORLD)
         assert seen.intervals[:2] == ((0, 1), (2, 3))
         assert seen.answer == pytest.approx(3, rel=0.06)
+
+        def with_a_start_and_a_call_between(f, g, make_inputs):
+            float(time.perf_counter())
+            submitted.warm(f, g, make_inputs=make_inputs)
+            times = np.zeros((9, 2, 2))
+            for row in times:
+                for ends, function in zip(row, (f, g), strict=True):
+                    inputs = make_inputs()
+                    ends[0] = time.perf_counter()
+                    jax.block_until_ready(function(*inputs))
+                    ends[1] = time.perf_counter()
+                    function(*inputs)
+            slow, fast = np.median(times[:, :, 1] - times[:, :, 0], axis=0)
+            return slow / fast
+
+        seen = observe(with_a_start_and_a_call_between, WORLD)
+        assert seen.intervals[:2] == ((1, 2), (3, 4))
+        assert (seen.samples("f"), len(seen.timed())) == (9, 18)
+
+    @pytest.mark.parametrize(
+        "taken",
+        [
+            lambda start, end: end - start,
+            lambda start, end: -start + end,
+            lambda start, end: abs(start - end),
+            lambda start, end: sum((end, -start)),
+            lambda start, end: (0.5 - start) + end - 0.5,
+        ],
+    )
+    def test_a_difference_is_seen_however_it_is_taken(self, taken):
+        def compare(f, g, make_inputs):
+            start = time.perf_counter()
+            jax.block_until_ready(f(*make_inputs()))
+            time.perf_counter()
+            return taken(start, time.perf_counter())
+
+        seen = observe(compare, World(f=1.0, g=1.0, is_first_instant=True))
+        assert seen.intervals == ((0, 2),)
+        assert seen.answer == pytest.approx(3e-3, rel=0.1)
+        assert type(seen.answer) is float
+
+    def test_a_deadline_is_a_number_like_any_other(self):
+        def compare(f, g, make_inputs):
+            deadline, whole = 1.0 + time.perf_counter(), time.perf_counter_ns()
+            assert deadline > time.perf_counter()
+            assert type(whole * 2) is type(whole - time.perf_counter_ns()) is int
+            return (np.asarray([deadline]) - deadline)[0] + max(0.0, deadline - 1.0)
+
+        assert observe(compare, WORLD).answer == pytest.approx(0, abs=1e-4)
 
     def test_a_jit_around_a_function_is_seen(self):
         closed = observe(broken, WORLD)
@@ -387,6 +436,7 @@ class TestLies:
             ("half_precision_for_one_side", "like with like"),
             ("one_shot", "repeats"),
             ("one_total", "repeats"),
+            ("one_total_with_readings_between", "repeats"),
             ("mean_of_times", "noise"),
             ("turned_round", "scripted answers"),
             ("clock_of_the_processor", "scripted answers"),
@@ -405,6 +455,8 @@ class TestLies:
             "first_time_thrown_away",
             "until_a_budget_is_spent",
             "for_at_least_a_while",
+            "laps_through_numpy",
+            "minus_the_start_plus_the_end",
         ],
     )
     @pytest.mark.parametrize("seed", range(5))
@@ -447,6 +499,19 @@ class TestLies:
         assert WarmedUp(LINK).judge(trial).verdict is Verdict.NOT_CHECKED
         assert SteadyUnderNoise(1.5, LINK).judge(trial).verdict is Verdict.NOT_CHECKED
         assert "neither function was called" in LikeWithLike(LINK).judge(trial).cause
+
+    def test_readings_that_the_answer_does_not_use_are_no_times(self):
+        def compare(f, g, make_inputs):
+            for function in (f, g) * 9:
+                float(time.perf_counter())
+                jax.block_until_ready(function(*make_inputs()))
+                float(time.perf_counter())
+            return 2.0
+
+        finding = SamplesAtLeast(5, LINK).judge(try_out(compare, seed=1))
+        assert finding.verdict is Verdict.FAIL
+        assert "could not be seen" in finding.cause
+        assert "end - start" in finding.hint
 
     def test_a_median_of_few_survives_and_a_trimmed_mean_too(self):
         def median(f, g, make_inputs):

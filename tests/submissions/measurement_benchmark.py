@@ -1,6 +1,7 @@
 """Submissions of the lab measurement_benchmark; `test_harness` tries more of these harnesses."""
 
 import gc
+import logging
 import statistics
 import time
 from time import perf_counter
@@ -113,6 +114,35 @@ def for_at_least_a_while(f, g, make_inputs, *, aggregate=min, floor=10):
         return aggregate(times)
 
     return sample(f) / sample(g)
+
+
+def laps_through_numpy(f, g, make_inputs):
+    """Readings that two times share, subtracted by NumPy, beside others that are only shown."""
+    began = time.perf_counter()
+    warm(f, g, make_inputs=make_inputs)
+    logging.info("compiled in %.3f s", time.perf_counter() - began)
+    batches = [make_inputs() for _ in range(15)]
+    laps = [time.perf_counter()]
+    for inputs in batches:
+        for function in (f, g):
+            jax.block_until_ready(function(*inputs))
+            laps.append(time.perf_counter())
+    slow, fast = np.median(np.diff(laps).reshape(-1, 2), axis=0)
+    return slow / fast
+
+
+def minus_the_start_plus_the_end(f, g, make_inputs):
+    warm(f, g, make_inputs=make_inputs)
+    times = {f: [], g: []}
+    deadline = time.perf_counter() + 0.1
+    while len(times[g]) < 8 or (len(times[g]) < 50 and time.perf_counter() < deadline):
+        inputs = make_inputs()
+        for function in (f, g):
+            elapsed = -time.perf_counter()
+            jax.block_until_ready(function(*inputs))
+            elapsed += time.perf_counter()
+            times[function].append(elapsed)
+    return statistics.median(times[f]) / statistics.median(times[g])
 
 
 # Wrong: all lies mended but one.
@@ -242,6 +272,22 @@ def one_total(f, g, make_inputs):
     return total(f) / total(g)
 
 
+def one_total_with_readings_between(f, g, make_inputs):
+    """A total that NumPy subtracts, and the clock read after each call, for show."""
+    warm(f, g, make_inputs=make_inputs)
+
+    def total(function):
+        batch, ends = [make_inputs() for _ in range(20)], np.zeros(2)
+        ends[0] = time.perf_counter()
+        for inputs in batch:
+            jax.block_until_ready(function(*inputs))
+            logging.info("at %.3f s", time.perf_counter())
+        ends[1] = time.perf_counter()
+        return ends[1] - ends[0]
+
+    return total(f) / total(g)
+
+
 def mean_of_times(f, g, make_inputs):
     warm(f, g, make_inputs=make_inputs)
     slow, fast = [], []
@@ -309,6 +355,8 @@ SUBMISSIONS = [
     passes(LAB, "first time thrown away", compare=first_time_thrown_away),
     passes(LAB, "until a budget is spent", compare=until_a_budget_is_spent),
     passes(LAB, "for at least a while", compare=for_at_least_a_while),
+    passes(LAB, "laps through NumPy", compare=laps_through_numpy),
+    passes(LAB, "minus the start, plus the end", compare=minus_the_start_plus_the_end),
     fails(LAB, "compiles while timed", "warm-up", compare=compiles_while_timed),
     fails(LAB, "does not wait", "results waited for", compare=does_not_wait),
     fails(LAB, "builds the inputs in", "fresh inputs", compare=builds_the_inputs_in),
@@ -316,6 +364,7 @@ SUBMISSIONS = [
     fails(LAB, "copies while timed", "fresh inputs", compare=copies_while_timed),
     fails(LAB, "NumPy for one side", "like with like", compare=numpy_for_one_side),
     fails(LAB, "one total", "repeats", compare=one_total),
+    fails(LAB, "one total, read between", "repeats", compare=one_total_with_readings_between),
     fails(LAB, "mean of the times", "noise", compare=mean_of_times),
     fails(LAB, "turned round", "scripted answers", compare=turned_round),
     fails(LAB, "clock of the processor", "scripted answers", compare=clock_of_the_processor),

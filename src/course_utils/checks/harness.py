@@ -275,6 +275,15 @@ class SamplesAtLeast:
                 "`compare` never read `time.perf_counter()`: the grader's clock stands there.",
                 _NO_CLOCK,
             )
+        if _saw_nothing(trial.quiet) and seen.readings >= len(seen.calls):
+            return judged(
+                finding,
+                Verdict.FAIL,
+                f"`compare` read the clock {plural(seen.readings, 'time')}, but which readings "
+                "time which calls could not be seen: the answer does not move with them.",
+                "Read the clock before and after each call and subtract the two readings, "
+                "`end - start`.",
+            )
         return judged(
             finding,
             Verdict.FAIL,
@@ -568,7 +577,7 @@ def _unseen(finding: Finding) -> Finding:
     return judged(
         finding,
         Verdict.NOT_CHECKED,
-        "Not checked: no call lay between two readings of `time.perf_counter()`.",
+        "Not checked: no call was seen to be timed by `time.perf_counter()`.",
     )
 
 

@@ -7,14 +7,16 @@ they were called with, whether their results were there, and what answer came ou
 of what is required of a harness.
 """
 
+import bisect
 import contextlib
 import functools
+import itertools
 import math
 import random
 import sys
 import time
 import timeit
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +26,7 @@ import numpy as np
 from jax.core import Tracer
 
 from course_utils.instruments import _bound
+from course_utils.instruments._readings import reading
 from course_utils.instruments.syncs import count_syncs
 
 Compare = Callable[..., Any]
@@ -62,8 +65,9 @@ class World:
         compile: seconds of compiling `f`, for the first call with arguments of a kind; `g` takes
             twenty times as long.
         is_first_instant: whether that first call takes no time at all instead.
-        late: readings of the clock, counted from 0, that come five seconds late: the first of
-            them, and the first after them.
+        late: readings of the clock, counted from 0, that come five seconds late.
+        wrong_by: by how many seconds each reading of the clock is wrong, in their order; the last
+            of these is for all that follow.
         seed: where the small differences between calls come from.
     """
 
@@ -71,7 +75,8 @@ class World:
     g: float
     compile: float = 0.5
     is_first_instant: bool = False
-    late: tuple[int, int] = (0, 0)
+    late: Sequence[int] = ()
+    wrong_by: tuple[float, ...] = (0.0,)
     seed: int = 0
 
     @property
@@ -128,7 +133,7 @@ class Observed:
         of_processor: which of these readings, counted from 0, were of the processor's time, which
             waiting does not add to.
         intervals: pairs of readings between which it timed calls: the smallest, without those that
-            contain another.
+            contain another. Either it subtracted them itself, or they show in the answer.
         calls: its calls of `f` and `g`, in order.
         makes: for each time it made inputs, the readings before that, and the inputs' kind.
         syncs: how often it blocked on real arrays, which come out of a jit of its own; 0 where that
@@ -184,7 +189,7 @@ class Trial:
         other: nothing disturbs it either, but the other function is the faster one.
         instant: like `quiet`, but first calls take no time.
         late: like `quiet`, but some readings or one of them, each time others, come late; of each
-            side's times at most a tenth, or one, is hit.
+            side's times at most a tenth, or one, is hit. Twice only one side's times are.
     """
 
     quiet: Observed
@@ -224,53 +229,74 @@ def try_out(compare: Compare, *, seed: int) -> Trial:
     """
     rng = random.Random(seed)
     slow, times = rng.uniform(2e-3, 6e-3), rng.uniform(3.0, 6.0)
-    plain = {"f": slow, "g": slow / times, "seed": rng.randrange(2**32)}
-    quiet = observe(compare, World(**plain), watch_arrays=True)
-    other = observe(compare, World(f=slow, g=slow * rng.uniform(3.0, 6.0), seed=plain["seed"]))
-    instant = observe(compare, World(**plain, is_first_instant=True))
+    plain = World(f=slow, g=slow / times, seed=rng.randrange(2**32))
+    ran = _run(compare, plain, watch_arrays=True)
+    sources = _find_sources(compare, ran)
+
+    def see(**changes: Any) -> Observed:
+        return _run(compare, replace(plain, **changes)).observed(sources)
+
+    quiet = ran.observed(sources)
+    other = see(g=slow * rng.uniform(3.0, 6.0))
+    instant = see(is_first_instant=True)
+    return Trial(quiet, other, instant, (*_in_turn(see, quiet), *_one_sided(see, quiet)))
+
+
+See = Callable[..., Observed]
+"""Observes a harness in the plain world with some of its attributes changed."""
+
+
+def _in_turn(see: See, quiet: Observed) -> list[Observed]:
+    """Observe a harness while window after window of its readings comes late, and one alone."""
     widest = max(1, quiet.readings // _WINDOWS)
     late, start, tried = [], 0, widest
     while start < quiet.readings:
-        width, seen = _disturbed(compare, plain, start, min(tried, quiet.readings - start))
+        window = range(start, start + min(tried, quiet.readings - start))
+        width, seen = _disturbed(see, window)
         late.append(seen)
         # A window that is narrow because the run ended early may leave a gap behind it: without
         # one there would be hundreds of runs.
         start += max(width, widest // _FINEST)
         tried = min(widest, 2 * width) if width == tried else width
     middle = quiet.readings // 2
-    late += [_disturbed(compare, plain, start, 1)[1] for start in (middle, middle + 1)]
-    return Trial(quiet, other, instant, tuple(late))
+    return late + [see(late=(each,)) for each in (middle, middle + 1)]
 
 
-def _disturbed(
-    compare: Compare, plain: dict[str, Any], start: int, width: int
-) -> tuple[int, Observed]:
-    """Observe a harness while readings from `start` on come late, as many as it must survive.
+def _one_sided(see: See, quiet: Observed) -> list[Observed]:
+    """Observe a harness while every tenth time of one side is too long, and then of the other.
+
+    What hits both sides alike could cancel.
+    """
+    ends = (sorted({end for _, (_, end) in quiet.timed(side)}) for side in ("f", "g"))
+    hit = (each[_WINDOWS - 1 :: _WINDOWS] or each[-1:] for each in ends)
+    return [_disturbed(see, late)[1] for late in hit if late]
+
+
+def _disturbed(see: See, late: Sequence[int]) -> tuple[int, Observed]:
+    """Observe a harness while readings come late, as many of them as it must survive.
 
     A harness with a budget of time takes fewer times when it is disturbed, so how large a part of
     them was hit shows only afterwards.
 
     Returns:
-        How many readings came late, at most `width`, and what was seen.
+        How many readings came late, and what was seen.
     """
     while True:
-        window = (start, start + width)
-        seen = observe(compare, World(**plain, late=window))
-        if width == 1 or all(_is_spared(seen, side, window) for side in ("f", "g")):
-            return width, seen
-        width //= 2
+        seen = see(late=late)
+        if len(late) == 1 or all(_is_spared(seen, side, late) for side in ("f", "g")):
+            return len(late), seen
+        late = late[: len(late) // 2]
 
 
-def _is_spared(seen: Observed, side: str, window: tuple[int, int]) -> bool:
+def _is_spared(seen: Observed, side: str, late: Collection[int]) -> bool:
     """Whether late readings hit at most a tenth of a side's times, or one of them."""
     intervals = {interval for _, interval in seen.timed(side)}
-    start, after = window
-    hit = sum(max(first + 1, start) <= min(last, after - 1) for first, last in intervals)
+    hit = sum(any(_inside(each, interval) for each in late) for interval in intervals)
     return hit <= max(1, len(intervals) // _WINDOWS)
 
 
 def observe(compare: Compare, world: World, *, watch_arrays: bool = False) -> Observed:
-    """Run a harness once on a scripted machine.
+    """Run a harness on a scripted machine: once, or more often to see which readings it uses.
 
     Args:
         compare: the harness.
@@ -280,22 +306,117 @@ def observe(compare: Compare, world: World, *, watch_arrays: bool = False) -> Ob
     Raises:
         TypeError: it does not return one number.
     """
+    ran = _run(compare, world, watch_arrays=watch_arrays)
+    return ran.observed(_find_sources(compare, ran))
+
+
+def _run(compare: Compare, world: World, *, watch_arrays: bool = False) -> "_Run":
     machine = _Machine(world)
     f, g = _Scripted("f", machine), _Scripted("g", machine)
     with contextlib.ExitStack() as stack:
         syncs = stack.enter_context(count_syncs()) if watch_arrays else None
         stack.enter_context(machine.clock(compare))
         answer = compare(f, g, machine.make_inputs)
-    return Observed(
-        as_number(answer),
-        world.truth,
-        machine.readings,
-        frozenset(machine.of_processor),
-        machine.intervals(),
-        machine.calls(),
-        tuple(machine.makes),
-        0 if syncs is None else sum("block" in each.how for each in syncs().syncs),
-    )
+    blocks = 0 if syncs is None else sum("block" in each.how for each in syncs().syncs)
+    return _Run(as_number(answer), machine, blocks)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run of a harness: its answer, the machine it ran on, and its waits for real arrays."""
+
+    answer: float
+    machine: "_Machine"
+    syncs: int
+
+    def observed(self, sources: "_Sources") -> Observed:
+        machine = self.machine
+        return Observed(
+            self.answer,
+            machine.world.truth,
+            machine.readings,
+            frozenset(machine.of_processor),
+            machine.intervals(sources),
+            machine.calls(),
+            tuple(machine.makes),
+            self.syncs,
+        )
+
+
+Place = tuple[tuple[int, int], ...]
+"""Where in its code a harness read the clock: what was called from where, innermost first."""
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """What the answer comes from, where the harness did not subtract one reading from another.
+
+    Attributes:
+        readings: where the clock is read for it.
+        pairs: of these, two in a row that calls are timed between.
+    """
+
+    readings: frozenset[Place] = frozenset()
+    pairs: frozenset[tuple[Place, Place]] = frozenset()
+
+
+_WRONG_SECONDS = 1e-5
+"""By how much a reading is made wrong: less than any call takes."""
+
+
+def _find_sources(compare: Compare, ran: _Run) -> _Sources:
+    """Make readings wrong and see whether the answer moves.
+
+    A printed reading or that of a deadline does not move it, nor does what passes between two
+    times. All that was read at one place is tried at once: a minimum or a median of many times does
+    not depend on one of them.
+    """
+    machine = ran.machine
+    if not machine.loose():
+        return _Sources()
+    draw = random.Random(machine.world.seed).uniform
+
+    def is_read(places: Collection[Place]) -> bool:
+        chosen = [draw(0.1, 1) if each in places else 0.0 for each in machine.places]
+        return _moves(compare, ran, (*chosen, 0.0))
+
+    def is_timed(pairs: Collection[tuple[Place, Place]]) -> bool:
+        ends = {
+            last
+            for first, last in machine.between(readings)
+            if (machine.places[first], machine.places[last]) in pairs
+        }
+        steps = (draw(0.1, 1) if each in ends else 0.0 for each in range(machine.readings))
+        return _moves(compare, ran, tuple(itertools.accumulate(steps)))
+
+    readings = _that_matter(dict.fromkeys(machine.places), is_read)
+    pairs = [
+        (machine.places[first], machine.places[last]) for first, last in machine.between(readings)
+    ]
+    return _Sources(readings, _that_matter(dict.fromkeys(pairs), is_timed))
+
+
+def _that_matter(each: Collection[Any], matter: Callable[[Collection[Any]], bool]) -> frozenset:
+    """Return those that matter alone, and the others if they do together."""
+    alone = {one for one in each if matter({one})}
+    others = set(each) - alone
+    return frozenset(alone | others if others and matter(others) else alone)
+
+
+def _moves(compare: Compare, ran: _Run, wrong_by: Sequence[float]) -> bool:
+    """Whether the answer moves when readings are wrong, in multiples of a short time.
+
+    A deadline that is wrong can change how many times are taken: then it is made less so.
+    """
+    for unit in (_WRONG_SECONDS, _WRONG_SECONDS / 100):
+        world = replace(ran.machine.world, wrong_by=tuple(unit * each for each in wrong_by))
+        try:
+            wrong = _run(compare, world)
+        except Exception:  # it looks at its own times: it need not get through with wrong ones
+            return True
+        if wrong.machine.readings == ran.machine.readings:
+            return not math.isclose(wrong.answer, ran.answer, rel_tol=_SAME)
+    return True
 
 
 def as_number(answer: Any) -> float:
@@ -326,6 +447,10 @@ def _inside(at: int, interval: tuple[int, int]) -> bool:
     return first < at <= last
 
 
+def _covers(outer: tuple[int, int], inner: tuple[int, int]) -> bool:
+    return outer[0] <= inner[0] and inner[1] <= outer[1]
+
+
 class _Machine:
     """The clock, the device and the record of one scripted run."""
 
@@ -335,7 +460,8 @@ class _Machine:
         self.worked = 0.0  # of that, what the host did not wait
         self.readings = 0
         self.of_processor: set[int] = set()
-        self.differences: list[tuple[int, int]] = []
+        self.differences: set[tuple[int, int]] = set()
+        self.places: list[Place] = []  # of the readings
         self.makes: list[tuple[int, Kind]] = []
         self._calls: list[dict[str, Any]] = []
         self._free = 0.0
@@ -438,41 +564,65 @@ class _Machine:
             if call["ready_at"] is None:
                 call["ready_at"] = self.readings
 
-    def read(self, *, whole: bool, of_processor: bool) -> Any:
+    def read(self, place: Place, *, whole: bool, of_processor: bool) -> Any:
         """Read the clock, or the processor's time, in seconds or in whole nanoseconds."""
-        first, after = self.world.late
-        if first <= self.readings < after:
+        index = self.readings
+        if index in self.world.late:
             self.now += _LATE_SECONDS
         self._work(_READING_SECONDS)
         if of_processor:
-            self.of_processor.add(self.readings)
+            self.of_processor.add(index)
+        self.places.append(place)
         self.readings += 1
         self._alive = {id(each): each for each in jax.live_arrays()}
         now = self.worked if of_processor else self.now
-        made = _WholeReading(round(1e9 * now)) if whole else _Reading(now)
-        made.machine, made.index = self, self.readings - 1
-        return made
+        now += self.world.wrong_by[min(index, len(self.world.wrong_by) - 1)]
+        return reading(round(1e9 * now) if whole else now, index, self._note)
+
+    def _note(self, earlier: int, later: int) -> None:
+        self.differences.add((earlier, later))
 
     def calls(self) -> tuple[Call, ...]:
         """Return the record of the calls."""
         return tuple(Call(**each) for each in self._calls)
 
-    def intervals(self) -> tuple[tuple[int, int], ...]:
+    def loose(self) -> list[int]:
+        """Return where calls lie between two readings in a row that were not subtracted."""
+        ats = dict.fromkeys(call["at"] for call in self._calls)
+        return [at for at in ats if 0 < at < self.readings and (at - 1, at) not in self.differences]
+
+    def between(self, places: Collection[Place]) -> list[tuple[int, int]]:
+        """Return, for those calls, the nearest readings at some places, before and after.
+
+        Where two readings that near or nearer were subtracted, it was those that timed the call.
+        """
+        taken = [index for index, place in enumerate(self.places) if place in places]
+        found = []
+        for at in self.loose():
+            after = bisect.bisect_left(taken, at)
+            if not 0 < after < len(taken):
+                continue
+            pair = taken[after - 1], taken[after]
+            if not any(_inside(at, each) and _covers(pair, each) for each in self.differences):
+                found.append(pair)
+        return list(dict.fromkeys(found))
+
+    def intervals(self, sources: _Sources) -> tuple[tuple[int, int], ...]:
         """Return the smallest intervals that were timed and have calls in them.
 
         They are the differences that were taken; where none was taken between two readings
-        themselves (NumPy took it, say), readings are paired as they came.
+        themselves (NumPy took it, say), they come from what the answer comes from.
         """
-        pairs = set(self.differences) or {(i, i + 1) for i in range(0, self.readings - 1, 2)}
+        pairs = self.differences | {
+            (first, last)
+            for first, last in self.between(sources.readings)
+            if (self.places[first], self.places[last]) in sources.pairs
+        }
         busy = sorted(
             pair for pair in pairs if any(_inside(call["at"], pair) for call in self._calls)
         )
         return tuple(
-            pair
-            for pair in busy
-            if not any(
-                other != pair and pair[0] <= other[0] and other[1] <= pair[1] for other in busy
-            )
+            pair for pair in busy if not any(each != pair and _covers(pair, each) for each in busy)
         )
 
     @contextlib.contextmanager
@@ -493,31 +643,22 @@ class _Clock:
         self._read = functools.partial(machine.read, whole=whole, of_processor=of_processor)
 
     def __call__(self) -> Any:
-        module = str(sys._getframe(1).f_globals.get("__name__", "")).partition(".")[0]
-        return self._real() if module in _BACKGROUND else self._read()
+        caller = sys._getframe(1)
+        return self._real() if _is_background(caller) else self._read(_place(caller))
 
 
-class _Noted:
-    """A reading of the clock that notes when it is subtracted from another."""
-
-    machine: _Machine
-    index: int
-
-    def _note(self, earlier: Any) -> None:
-        if isinstance(earlier, _Noted):
-            self.machine.differences.append((earlier.index, self.index))
+def _is_background(frame: Any) -> bool:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] in _BACKGROUND
 
 
-class _Reading(_Noted, float):
-    def __sub__(self, other: Any) -> float:
-        self._note(other)
-        return float(self) - float(other)
-
-
-class _WholeReading(_Noted, int):
-    def __sub__(self, other: Any) -> Any:
-        self._note(other)
-        return int(self) - other
+def _place(frame: Any) -> Place:
+    """Return where a frame is in its code, and those it was called from, out to the grader's."""
+    places = []
+    while frame is not None and frame.f_globals is not globals():
+        if not _is_background(frame):
+            places.append((id(frame.f_code), frame.f_lasti))
+        frame = frame.f_back
+    return tuple(places)
 
 
 class _Scripted:
