@@ -190,7 +190,15 @@ class TestObserve:
             lambda x: float(x[0]),
             lambda x: jax.tree.map(lambda each: each.block_until_ready(), x),
             lambda x: float(x.sum()),
-            lambda x: jnp.asarray(x).sum(),
+            lambda x: float(jnp.asarray(x).sum()),
+            lambda x: bool(jnp.isfinite(x).all()),
+            lambda x: bool(jnp.allclose(x, x + 0)),
+            lambda x: jax.block_until_ready(jnp.add(jnp.ones(()), x)),
+            lambda x: jax.device_get(jnp.stack([x, x])),
+            lambda x: float(x.std()),
+            lambda x: jax.nn.relu(x.T).tolist(),
+            lambda x: jax.device_put(x).block_until_ready(),
+            repr,
             lambda x: float(x.mean()),
             lambda x: jax.block_until_ready(x + 0),
             lambda x: jax.block_until_ready([2 * x.max() - x]),
@@ -209,7 +217,19 @@ class TestObserve:
         assert observe(compare, WORLD).calls[0].ready_at == 0
 
     @pytest.mark.parametrize(
-        "wait", [lambda x: x + 0, lambda x: x.mean(), lambda x: x[0], lambda x: x.is_ready()]
+        "wait",
+        [
+            lambda x: x + 0,
+            lambda x: x.mean(),
+            lambda x: x[0],
+            lambda x: x.is_ready(),
+            lambda x: jnp.sum(jnp.isfinite(x)),
+            lambda x: x.std() == x.T,
+            lambda x: x.nbytes + len(x.devices()) + x.is_deleted(),
+            lambda x: jax.eval_shape(jnp.abs, x).shape == x.shape,
+            lambda x: jax.block_until_ready(jnp.ones(3) + 1),
+            lambda x: x.delete(),
+        ],
     )
     def test_what_is_computed_on_the_device_is_no_wait(self, wait):
         def compare(f, g, make_inputs):
@@ -217,6 +237,35 @@ class TestObserve:
             return 1.0
 
         assert observe(compare, WORLD).calls[0].ready_at is None
+
+    def test_a_deleted_result_cannot_be_read(self):
+        def compare(f, g, make_inputs):
+            result = f(*make_inputs())
+            result.delete()
+            assert result.is_deleted()
+            return np.asarray(result).sum()
+
+        with pytest.raises(RuntimeError, match="deleted"):
+            observe(compare, WORLD)
+
+    @pytest.mark.parametrize("use", [jax.jit(jnp.sum), jax.grad(jnp.sum), jnp.ones(()).__add__])
+    def test_what_a_result_cannot_do_is_said(self, use):
+        def compare(f, g, make_inputs):
+            return float(use(f(*make_inputs())))
+
+        with pytest.raises(NotImplementedError, match=r"np\.asarray"):
+            observe(compare, WORLD)
+
+    def test_jax_is_itself_again_afterwards(self):
+        before = [dict(vars(module)) for module in (jax, jnp, jnp.linalg, jax.lax, jax.nn)]
+
+        def compare(f, g, make_inputs):
+            assert jnp.sum is not before[1]["sum"]
+            assert jax.jit(jnp.sum)(jnp.ones(3)) == jnp.add.reduce(jnp.ones(3)) == 3
+            return 1.0
+
+        observe(compare, WORLD)
+        assert before == [dict(vars(module)) for module in (jax, jnp, jnp.linalg, jax.lax, jax.nn)]
 
     def test_both_sides_can_be_compiled_ahead(self):
         def compare(f, g, make_inputs):
@@ -438,6 +487,7 @@ class TestLies:
             ("one_total", "repeats"),
             ("one_total_with_readings_between", "repeats"),
             ("mean_of_times", "noise"),
+            ("geometric_mean_of_ratios", "noise"),
             ("turned_round", "scripted answers"),
             ("clock_of_the_processor", "scripted answers"),
         ],
@@ -457,6 +507,7 @@ class TestLies:
             "for_at_least_a_while",
             "laps_through_numpy",
             "minus_the_start_plus_the_end",
+            "looks_at_each_result",
         ],
     )
     @pytest.mark.parametrize("seed", range(5))
@@ -552,8 +603,9 @@ class TestOnScripts:
             raise ZeroDivisionError
 
         session = Session(LAB, {"compare": compare}, 0)
-        with pytest.raises(SubmissionError, match=r"ZeroDivisionError.*scripted machine"):
+        with pytest.raises(SubmissionError, match=r"ZeroDivisionError.*scripted machine") as told:
             SCRIPTED[0].run(session)
+        assert "observe(compare, World" in told.value.hint
         others = [check.run(session) for check in SCRIPTED[1:]]
         assert {str(finding.verdict) for finding in others} == {"not checked"}
         assert all("did not get through" in finding.cause for finding in others)

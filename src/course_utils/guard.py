@@ -161,7 +161,7 @@ def _entered(error: BaseException, owner: Owner, names: Sequence[str]) -> str:
     return next((f.f_code.co_name for f in frames if f.f_code.co_name in names), names[0])
 
 
-_RAISED_HINT = "Run your function on its own until it works, then grade again."
+RAISED_HINT = "Run your function on its own until it works, then grade again."
 _TRACED_HINT = (
     "Inside `jit` an array has no value that Python could look at. Plain `jax.jit` also traces a "
     "model's flags and functions: use `eqx.filter_jit`. A Python `if` on an array becomes "
@@ -177,7 +177,7 @@ def _hint_about(error: BaseException) -> str:
     """Return what to do about an error that the learner's code raised."""
     if _is_of_tracing(error):
         return _TRACED_HINT
-    return _DONATED_HINT if _is_of_donation(error) else _RAISED_HINT
+    return _DONATED_HINT if _is_of_donation(error) else RAISED_HINT
 
 
 def _is_of_donation(error: BaseException) -> bool:

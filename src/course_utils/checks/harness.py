@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from course_utils.checks._common import Stage, is_clear, judged
 from course_utils.findings import Finding, Link, Verdict
-from course_utils.guard import SubmissionError
+from course_utils.guard import RAISED_HINT, SubmissionError
 from course_utils.instruments.harness import Call, Observed, Trial, try_out
 from course_utils.instruments.timing import time_call, wait
 from course_utils.quantities import number, plural
@@ -57,11 +57,15 @@ def _try_out(session: "Session", entry: str) -> Trial | SubmissionError:
     try:
         return session.run(lambda: try_out(compare, seed=session.seed))
     except SubmissionError as error:
+        there = (
+            f"Run `observe({entry}, World(f=4e-3, g=2e-3))` until it works: both are in "
+            "`course_utils.instruments.harness`."
+        )
         return SubmissionError(
             error.kind,
             f"{error.cause} That was on a scripted machine, where `f` and `g` only pretend to "
             "compute and the grader's clock stands in the place of Python's.",
-            error.hint,
+            there if error.hint == RAISED_HINT else error.hint,
             error.detail,
         )
 

@@ -71,12 +71,11 @@ class _Search:
         self.found: list[tuple[Put, Any, Any]] = []
         self._namespaces: list[dict[str, Any]] = []
         self._modules: list[Any] = []
-        self._wanted = tuple(swaps)
+        self._wanted = {id(each) for each in swaps}
         self._seen: dict[int, Any] = {}
 
     def _is_wanted(self, value: Any) -> bool:
-        value = _plain(value)
-        return any(value is each for each in self._wanted)
+        return id(_plain(value)) in self._wanted
 
     def modules(self, *namespaces: dict[str, Any]) -> None:
         """Look through the names of modules, and into what is theirs."""

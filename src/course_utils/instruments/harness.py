@@ -26,6 +26,7 @@ import numpy as np
 from jax.core import Tracer
 
 from course_utils.instruments import _bound
+from course_utils.instruments._pending import NAMESPACES, Pending, Work, on_device
 from course_utils.instruments._readings import reading
 from course_utils.instruments.syncs import count_syncs
 
@@ -315,7 +316,7 @@ def _run(compare: Compare, world: World, *, watch_arrays: bool = False) -> "_Run
     f, g = _Scripted("f", machine), _Scripted("g", machine)
     with contextlib.ExitStack() as stack:
         syncs = stack.enter_context(count_syncs()) if watch_arrays else None
-        stack.enter_context(machine.clock(compare))
+        stack.enter_context(machine.in_place(compare))
         answer = compare(f, g, machine.make_inputs)
     blocks = 0 if syncs is None else sum("block" in each.how for each in syncs().syncs)
     return _Run(as_number(answer), machine, blocks)
@@ -515,7 +516,9 @@ class _Machine:
         if traced:
             return jnp.zeros(())
         self._free = max(self._free, self.now) + lasts
-        return _Result(self, len(self._calls), self._free)
+        done = len(self._calls), self._free
+        work = Work(self._free, lambda: self.wait(*done), lambda: self.ask(*done))
+        return Pending(work, np.zeros(_VALUES, np.float32))
 
     def _compile(self, side: str) -> None:
         self._work(self.world.compile * (1 if side == "f" else 20))
@@ -626,10 +629,14 @@ class _Machine:
         )
 
     @contextlib.contextmanager
-    def clock(self, function: Compare) -> Iterator[None]:
-        """Put the scripted clocks in the place of Python's, wherever the harness looks."""
+    def in_place(self, function: Compare) -> Iterator[None]:
+        """Put the scripted clocks in the place of Python's, wherever the harness looks.
+
+        JAX's functions take what the scripted device computes, for so long.
+        """
         scripted = {real: _Clock(self, name, real) for name, real in _CLOCKS.items()}
-        with _bound.replaced(function, scripted, also=(time.__dict__, timeit.__dict__)):
+        swaps, also = {**scripted, **on_device()}, (time.__dict__, timeit.__dict__, *NAMESPACES)
+        with _bound.replaced(function, swaps, also=also):
             yield
 
 
@@ -695,91 +702,6 @@ class _Lowered:
         if _kind(args) != self.kind:
             raise TypeError(f"compiled for {self.kind}, called with {_kind(args)}")
         return self.scripted(*args)
-
-
-class _Result:
-    """An array that the device may still be computing; to read it is to wait for it.
-
-    What is computed from it on the device is another such array.
-    """
-
-    def __init__(
-        self, machine: _Machine, calls: int, ready: float, value: np.ndarray | None = None
-    ) -> None:
-        self._value = np.zeros(_VALUES, np.float32) if value is None else value
-        self._made = machine, calls, ready
-        self.shape, self.ndim, self.size = self._value.shape, self._value.ndim, self._value.size
-        self.dtype = self._value.dtype
-
-    @property
-    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """What `isinstance` asks."""
-        return jax.Array
-
-    def _wait(self) -> None:
-        machine, calls, ready = self._made
-        machine.wait(calls, ready)
-
-    def _later(self, value: Any) -> "_Result":
-        return _Result(*self._made, np.asarray(value))
-
-    def block_until_ready(self) -> "_Result":
-        self._wait()
-        return self
-
-    def is_ready(self) -> bool:
-        machine, calls, ready = self._made
-        return machine.ask(calls, ready)
-
-    def copy_to_host_async(self) -> None:
-        pass
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        self._wait()
-        return np.array(self._value, dtype)
-
-    def __jax_array__(self) -> jax.Array:
-        return jnp.asarray(np.asarray(self))
-
-    def __len__(self) -> int:
-        return len(self._value)
-
-    def __getitem__(self, index: Any) -> "_Result":
-        return self._later(self._value[index])
-
-    def __iter__(self) -> Iterator["_Result"]:
-        return map(self._later, self._value)
-
-    def __bool__(self) -> bool:
-        return bool(np.asarray(self))
-
-    def __int__(self) -> int:
-        return int(np.asarray(self))
-
-    def __float__(self) -> float:
-        return float(np.asarray(self))
-
-    def item(self) -> Any:
-        return np.asarray(self).item()
-
-    def tolist(self) -> Any:
-        return np.asarray(self).tolist()
-
-
-def _on_device(name: str) -> Callable[..., _Result]:
-    def compute(result: Any, *args: Any, **kwargs: Any) -> _Result:
-        others = [each._value if type(each) is _Result else each for each in args]
-        return result._later(getattr(result._value, name)(*others, **kwargs))
-
-    return compute
-
-
-for _name in (
-    *("__abs__", "__add__", "__mul__", "__neg__", "__pow__", "__sub__", "__truediv__"),
-    *("__radd__", "__rmul__", "__rsub__", "__gt__", "__lt__"),
-    *("all", "any", "astype", "copy", "flatten", "max", "mean", "min", "ravel", "reshape", "sum"),
-):
-    setattr(_Result, _name, _on_device(_name))
 
 
 def _kind(args: tuple[Any, ...]) -> Kind:
