@@ -60,7 +60,9 @@ BY_NUMPY = {
 def test_what_numpy_reads_is_counted_with_its_line(name):
     with count_syncs() as syncs:
         BY_NUMPY[name]()
-    assert {(sync.how, sync.line and sync.line.file) for sync in syncs().syncs} == {("NumPy", __file__)}
+    assert {(sync.how, sync.line and sync.line.file) for sync in syncs().syncs} == {
+        ("NumPy", __file__)
+    }
 
 
 def test_numpy_reads_as_before_afterwards():

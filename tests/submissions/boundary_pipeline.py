@@ -158,6 +158,13 @@ def condition_on_the_host(model, frame, box):
     return _after(_network(model, crop), matrix)
 
 
+def condition_by_numpy(model, frame, box):
+    matrix = _matrix_of(box)
+    crop, dark = _stretched(_cut_out(frame, matrix, model.size))
+    crop = _lifted(crop) if np.bool_(dark) else _normalise(crop)
+    return _after(_network(model, crop), matrix)
+
+
 @eqx.filter_jit
 def _with_numbers(model, frame, numbers):
     x, y, side, angle = numbers
@@ -254,6 +261,7 @@ SUBMISSIONS = [
     fails(LAB, "only what comes before jitted", "launches", locate=only_before_jitted),
     fails(LAB, "only what comes after jitted", "launches", locate=only_after_jitted),
     fails(LAB, "condition on the host", "host syncs", locate=condition_on_the_host),
+    fails(LAB, "condition by NumPy", "host syncs", locate=condition_by_numpy),
     fails(LAB, "box as numbers", "recompiles on the first pass", locate=box_as_numbers),
     fails(LAB, "jit made in the call", "recompiles on the first pass", locate=jit_in_the_call),
     fails(LAB, "NumPy called back", "host syncs", locate=in_one_jit(expose=numpy_called_back)),

@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from course_utils.labs.eager_training import mean_squared_error, optimizer
@@ -154,6 +155,13 @@ def stops_on_nan(model, opt_state, batch):
     return model, opt_state, loss
 
 
+def stops_when_it_diverges(model, opt_state, batch):
+    model, opt_state, loss = jit_step(model, opt_state, batch)
+    if not np.float32(loss) < 1e6:
+        raise FloatingPointError("diverged")
+    return model, opt_state, loss
+
+
 def _half_loss(model, batch):
     def lower(leaf):
         return leaf.astype(jnp.bfloat16) if eqx.is_inexact_array(leaf) else leaf
@@ -246,6 +254,7 @@ SUBMISSIONS = [
     fails(LAB, "a number as an argument", "recompiles on the first pass", train_step=Numbered()),
     fails(LAB, "a flag that changes", "compiles on a second pass", train_step=QuietLater()),
     fails(LAB, "stops on NaN", "host syncs", train_step=stops_on_nan),
+    fails(LAB, "stops when it diverges", "host syncs", train_step=stops_when_it_diverges),
     fails(LAB, "bfloat16", "loss error", train_step=half),
     fails(LAB, "clip dropped", "loss error", train_step=clip_dropped),
     fails(LAB, "state not returned", "loss error", train_step=state_not_returned),
