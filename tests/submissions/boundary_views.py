@@ -53,8 +53,8 @@ def last_chunk_smaller(model, views):
     def step(sums, chunk):
         return add(sums, sums_of(model, chunk)), None
 
-    whole = len(views) // 12 * 12
-    sums, _ = jax.lax.scan(step, nothing(model), chunked(views[:whole], 12))
+    whole = len(views) // 6 * 6
+    sums, _ = jax.lax.scan(step, nothing(model), chunked(views[:whole], 6))
     total, weight = add(sums, sums_of(model, views[whole:]))
     return model.heights(total / weight)
 

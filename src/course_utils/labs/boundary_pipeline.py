@@ -265,7 +265,8 @@ def _lit(
         np.clip(np.floor(each), 0, config.frame - 1).astype(int)
         for each in (points.real, points.imag)
     )
-    wanted, gain = rng.uniform(0.23, 0.26) if shaded else rng.uniform(0.34, 0.37), 0.5
+    wanted = rng.uniform(0.23, 0.26) if shaded else rng.uniform(0.34, 0.37)
+    gain = 0.5
     for _ in range(6):
         gain *= wanted / seen(gain)[row, column].mean()
     return seen(gain)

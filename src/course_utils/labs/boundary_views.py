@@ -264,7 +264,7 @@ LAB = Lab(
             hint="Take some eight views at a time with `jax.lax.scan`, and add what a chunk gives "
             "to two running sums; keep no view's features.",
         ),
-        # 1.3 to 2.6 GiB of 14.8; broken 46.
+        # 1.3 to 3.0 GiB of 14.8; broken 46.
         FitsOn(link=Link(_CHAPTER, "too-wide")),
         # 0.9 to 1.3 times; 8 times when all views run again for each row of cells. Broken itself
         # takes 1.0 to 1.6 times as long as the solution.
