@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from course_utils import grade
@@ -90,6 +91,17 @@ def test_a_recompile_is_explained(make, kind, words):
         assert word in finding.cause, finding.cause
     assert "called at line" in finding.cause
     assert finding.hint
+
+
+def test_operations_outside_a_jit_are_no_recompiles_of_functions():
+    def change(call, result):
+        for length in range(4):
+            jnp.negative(np.ones(10 * call + length, np.float32))
+
+    report = grade(TOY, counted(change))
+    assert report.finding("recompiles on the first pass").verdict == "pass"
+    finding = report.finding("compiles on a second pass")
+    assert (finding.verdict, "changed its shape" in finding.cause) == ("fail", True)
 
 
 def over_signals(function):

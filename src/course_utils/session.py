@@ -76,7 +76,10 @@ class Session:
         self._xrays: dict[tuple[str, str], Xray] = {}
         self._once: dict[Hashable, Any] = {}
         self.recompiles: tuple[tuple[Recompile, ...], tuple[Recompile, ...]] = ((), ())
-        """What the learner's functions compiled more than once, on the first and second pass."""
+        """What the learner's functions compiled more than once, on the first and second pass.
+
+        Where nothing of theirs compiled on the second, eager operations that did stand for them.
+        """
 
     @functools.cached_property
     def size(self) -> Size:
@@ -169,12 +172,11 @@ class Session:
             seen = len(calls().calls)
             again = self._pass(1)
         recompiles = calls().recompiles()
-        if again.compiles.count and not any(each.call >= seen for each in recompiles):
-            recompiles = calls().recompiles(library=True)
-        self.recompiles = (
-            tuple(each for each in recompiles if each.call < seen),
-            tuple(each for each in recompiles if each.call >= seen),
-        )
+        later = tuple(each for each in recompiles if each.call >= seen)
+        if again.compiles.count and not later:
+            explained = calls().recompiles(library=True)
+            later = tuple(each for each in explained if each.call >= seen)
+        self.recompiles = tuple(each for each in recompiles if each.call < seen), later
         self._check_structure(first.args, first.result)
         self._check_structure(again.args, again.result)
         return first, again
