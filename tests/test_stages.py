@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from course_utils.checks import (
+    PipelineLaunchesAtMost,
     PipelineTimeWithin,
     StagesChangedAtMost,
     StagesKeepTheirResult,
     StagesWorthIt,
 )
-from course_utils.checks.stages import edited, run_stages, shares_of
-from course_utils.findings import Link
+from course_utils.checks.stages import edited, launches_by_stage, run_stages, shares_of
+from course_utils.findings import Finding, Link, Verdict
 from course_utils.grading import grade_lab
 from course_utils.instruments.timing import Timing
 from course_utils.labs import measurement_budget
@@ -116,6 +117,29 @@ class TestWorth:
         assert self.check.judge(("double",), {"double": 0.98, "shift": 0.02}).verdict == "pass"
 
 
+class TestLaunches:
+    check = PipelineLaunchesAtMost(10, link=LINK, stages=STAGES, edits=1)
+    failed = Finding("launches", Verdict.FAIL, hint="Do it at once.")
+
+    def hint(self, *changed, double=1):
+        return self.check.named(self.failed, {"double": double, "shift": 14}, changed).hint
+
+    def test_each_stage_is_counted_warm(self):
+        stages = {"double": double, "fourfold": lambda x: double(double(x))}
+        launches_by_stage(stages, jnp.ones(3))
+        assert launches_by_stage(stages, jnp.ones(3)) == {"double": 1, "fourfold": 2}
+
+    def test_the_stage_is_named_and_what_is_left(self):
+        expected = "`shift` makes 14 of 15 launches, and you may replace 1 more stage."
+        assert self.hint() == f"{expected} Do it at once."
+
+    def test_a_replaced_stage_is_called_so(self):
+        assert "`shift`, as you replaced it, makes 14 of 15 launches." in self.hint("shift")
+
+    def test_no_edit_is_left(self):
+        assert "no edit is left for it" in self.hint("double")
+
+
 class TestTime:
     check = PipelineTimeWithin(4, LINK, stages=STAGES)
 
@@ -172,6 +196,16 @@ class TestLab:
         finding = check.run(session)
         assert finding.verdict == "fail"
         assert "`destripe`" in finding.cause
+
+    def test_a_stage_whose_work_another_has_done_is_not_itself(self):
+        functions = submitted.returning(
+            destripe=submitted.destripe_for_both, clip_rows=submitted.clip_rows_done_before
+        )
+        session = Session(LAB, {"edits": functions}, seed=0)
+        session.passes  # noqa: B018  (the global holds what the passes left)
+        finding = StagesKeepTheirResult(measurement_budget.STAGES, 1e-4, LINK).run(session)
+        assert finding.verdict == "fail"
+        assert "`clip_rows`" in finding.cause
 
     def test_a_share_is_told_of_what_looks_heavy(self):
         shares = shares_of(

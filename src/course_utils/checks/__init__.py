@@ -23,6 +23,7 @@ from course_utils.checks.launches import LaunchesAtMost, SyncsAtMost
 from course_utils.checks.memory import DonatedBytesAtLeast, TempBytesAtMost
 from course_utils.checks.program import ProgramSizeAtMost
 from course_utils.checks.stages import (
+    PipelineLaunchesAtMost,
     PipelineTimeWithin,
     StagesChangedAtMost,
     StagesKeepTheirResult,
@@ -67,6 +68,7 @@ __all__ = [
     "NonFinite",
     "NonFiniteAtMost",
     "PairsToldRight",
+    "PipelineLaunchesAtMost",
     "PipelineTimeWithin",
     "ProgramSizeAtMost",
     "RecompilesAtMost",

@@ -12,8 +12,10 @@ import jax
 import numpy as np
 
 from course_utils.checks._common import Stage, judged
+from course_utils.checks.launches import LaunchesAtMost
 from course_utils.checks.time import TimeWithin
 from course_utils.findings import Finding, Link, Verdict
+from course_utils.instruments.launches import launches_of
 from course_utils.instruments.parity import structure_difference
 from course_utils.instruments.timing import time_call, wait
 from course_utils.quantities import number, plural, quantity
@@ -91,6 +93,20 @@ def shares_of(stages: Stages, value: Any) -> dict[str, float]:
     return {name: each / total for name, each in seconds.items()}
 
 
+def launches_by_stage(stages: Stages, value: Any) -> dict[str, int]:
+    """Return how many programs each stage launches in a warm pass.
+
+    Args:
+        stages: the stages.
+        value: what the first one gets.
+    """
+    steps = _steps(stages, value)
+    return {
+        name: launches_of(lambda stage=stage, given=steps[name][0]: stage(given)).count
+        for name, stage in stages.items()
+    }
+
+
 def edits_of(session: "Session", stages: Stages) -> dict[str, Callable[..., Any]]:
     """Return the stages that the learner replaces; asked for once in a session.
 
@@ -161,7 +177,7 @@ class StagesChangedAtMost:
 
 @dataclass(frozen=True)
 class StagesKeepTheirResult:
-    """Each replaced stage returns what the shipped one does for the same input.
+    """Each replaced stage returns what the shipped one does for the same input, all by itself.
 
     Attributes:
         stages: the pipeline as shipped.
@@ -176,21 +192,28 @@ class StagesKeepTheirResult:
     stage: Stage = Stage.VALUE
 
     def run(self, session: "Session") -> Finding:
-        """Give shipped and replaced stages the same inputs, from a pass of the shipped ones."""
+        """Give shipped and replaced stages the same inputs, from two passes of the shipped ones.
+
+        The replaced stages are called from the last to the first, and on the two passes in turn, so
+        that none finds work that another has done for it.
+        """
         edits = edits_of(session, self.stages)
+        passes = [_steps(self.stages, session.fresh(1)[0][0]) for _ in range(2)]
         errors: dict[str, float | str] = {}
-        value = session.fresh(1)[0][0]
-        for name, stage in self.stages.items():
-            expected = wait(stage(value))
-            if name in edits:
-                function, given = edits[name], value
-                got = session.run(lambda function=function, given=given: function(given))
-                difference = session.run(
-                    lambda expected=expected, got=got: structure_difference(expected, got)
-                )
-                errors[name] = difference.sentence() if difference else _error(expected, got)
-            value = expected
-        return self.judge(errors)
+        for name in reversed(edits):
+            errors[name] = _worst(
+                [self._error(session, edits[name], *steps[name]) for steps in passes]
+            )
+        return self.judge({name: errors[name] for name in edits})
+
+    @staticmethod
+    def _error(
+        session: "Session", function: Callable[..., Any], given: Any, expected: Any
+    ) -> float | str:
+        """Return the error of a replaced stage, or in words what differs in structure."""
+        got = session.run(lambda: function(given))
+        difference = session.run(lambda: structure_difference(expected, got))
+        return difference.sentence() if difference else _error(expected, got)
 
     def judge(self, errors: Mapping[str, float | str]) -> Finding:
         """Judge the errors of the replaced stages.
@@ -231,6 +254,22 @@ class StagesKeepTheirResult:
         return judged(finding, Verdict.PASS, "The same as the shipped ones'.")
 
 
+def _steps(stages: Stages, value: Any) -> dict[str, tuple[Any, Any]]:
+    """Return what each stage of a pass gets and what it returns, by name."""
+    steps: dict[str, tuple[Any, Any]] = {}
+    for name, stage in stages.items():
+        given, value = value, wait(stage(value))
+        steps[name] = given, value
+    return steps
+
+
+def _worst(errors: list[float | str]) -> float | str:
+    """Return the first error that is in words, else the largest; what is no number is larger."""
+    numbers = [each for each in errors if not isinstance(each, str)]
+    words = [each for each in errors if isinstance(each, str)]
+    return words[0] if words else float(np.max(numbers))
+
+
 def _error(expected: Any, got: Any) -> float:
     pairs = zip(jax.tree.leaves(expected), jax.tree.leaves(got), strict=True)
     return max(_relative(np.asarray(one, float), np.asarray(two, float)) for one, two in pairs)
@@ -253,7 +292,7 @@ class StagesWorthIt:
     stages: Stages
     share: float
     link: Link
-    name: str = "share of the changed stages"
+    name: str = "smallest share of a changed stage"
     stage: Stage = Stage.TIME
 
     def run(self, session: "Session") -> Finding:
@@ -280,7 +319,11 @@ class StagesWorthIt:
         )
         if shares[least] >= self.share:
             listed = " and ".join(f"`{name}` {_percent(shares[name])}" for name in changed)
-            return judged(finding, Verdict.PASS, f"They had their share of a pass: {listed}.")
+            return judged(
+                finding,
+                Verdict.PASS,
+                f"Of a pass as shipped they took: {listed}. The smallest is `{least}`'s.",
+            )
         limit = 1 / (1 - shares[least])
         return judged(
             finding,
@@ -290,6 +333,51 @@ class StagesWorthIt:
             "Spend the edit on a stage with a large share, however heavy this one looks: time each "
             "stage on its own, warm, its result waited for.",
         )
+
+
+@dataclass(frozen=True)
+class PipelineLaunchesAtMost(LaunchesAtMost):
+    """The pipeline reaches the device in few programs.
+
+    Attributes:
+        stages: the pipeline as shipped.
+        edits: how many stages may be replaced.
+    """
+
+    stages: Stages = field(kw_only=True)
+    edits: int = field(kw_only=True)
+
+    def run(self, session: "Session") -> Finding:
+        """Take the launches of the second, warm pass; where it fails, of each stage as well."""
+        finding = super().run(session)
+        if finding.verdict is not Verdict.FAIL:
+            return finding
+        edits = edits_of(session, self.stages)
+        counts: dict[str, int] = {}
+        value = session.fresh(1)[0][0]
+        session.run(lambda: counts.update(launches_by_stage({**self.stages, **edits}, value)))
+        return self.named(finding, counts, tuple(edits))
+
+    def named(
+        self, finding: Finding, counts: Mapping[str, int], changed: tuple[str, ...]
+    ) -> Finding:
+        """Return a finding whose hint names the stage that most of the launches come from.
+
+        Args:
+            finding: the failure.
+            counts: by name, the launches of each stage of a pass of the submission.
+            changed: the names of the replaced stages.
+        """
+        name = max(counts, key=lambda each: counts[each])
+        made = f"makes {number(counts[name])} of {plural(sum(counts.values()), 'launch')}"
+        left = self.edits - len(changed)
+        if name in changed:
+            told = f"`{name}`, as you replaced it, {made}."
+        elif left > 0:
+            told = f"`{name}` {made}, and you may replace {plural(left, 'more stage')}."
+        else:
+            told = f"`{name}` {made}, and no edit is left for it: spend one of yours on it instead."
+        return replace(finding, hint=f"{told} {finding.hint}")
 
 
 @dataclass(frozen=True)
