@@ -152,7 +152,7 @@ _RETRACE_HINTS = {
     "weak type": "Make the value with an explicit dtype, e.g. `jnp.zeros(())` or "
     "`jnp.asarray(0.0, jnp.float32)`, so that it is as strong as what comes out of the step.",
     "static value": "A Python value is part of what is compiled: pass it as an array, "
-    "`jnp.asarray(value)`.",
+    "`np.float32(value)` or `np.asarray(value)`; `jnp.asarray(value)` is a launch of its own.",
     "function identity": "The cache knows functions by identity: make the jitted function, and "
     "every lambda or partial that goes into it, once, outside the call.",
     "tree structure": "Pass the same structure each time: the same container types, keys and "
