@@ -175,6 +175,17 @@ def half(model, opt_state, batch):
     return step(model, opt_state, batch, loss=_half_loss)
 
 
+without_decay = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(learning_rate=3e-3))
+
+
+@eqx.filter_jit
+def decay_dropped(model, opt_state, batch):
+    clip_state, (adam_state, nothing, rate_state) = opt_state
+    bare: Any = clip_state, (adam_state, rate_state)
+    model, bare, loss = step(model, bare, batch, optimizer=without_decay)
+    return model, (bare[0], (bare[1][0], nothing, bare[1][1])), loss
+
+
 without_clip = optax.adamw(learning_rate=3e-3, weight_decay=1e-2)
 
 
@@ -257,6 +268,7 @@ SUBMISSIONS = [
     fails(LAB, "stops when it diverges", "host syncs", train_step=stops_when_it_diverges),
     fails(LAB, "bfloat16", "loss error", train_step=half),
     fails(LAB, "clip dropped", "loss error", train_step=clip_dropped),
+    fails(LAB, "weight decay dropped", "held-out depth error", train_step=decay_dropped),
     fails(LAB, "state not returned", "loss error", train_step=state_not_returned),
     fails(LAB, "never updated", "loss error", train_step=never_updated),
     fails(LAB, "update every other step", "loss error", train_step=update_every_other_step),

@@ -162,6 +162,10 @@ def save_the_weights(run):
     return copy_of(run.model)
 
 
+def save_in_half_precision(run):
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float16).astype(jnp.float32), run.average)
+
+
 class FirstRate:
     """Keeps the optimizer that it made for the first rate."""
 
@@ -269,6 +273,14 @@ SUBMISSIONS = [
         start=start,
         step=plain_step,
         save=save_the_weights,
+    ),
+    fails(
+        LAB,
+        "saved in float16",
+        "saved model",
+        start=start,
+        step=plain_step,
+        save=save_in_half_precision,
     ),
     fails(LAB, "slower average", "saved model", start=start, step=slower_average, save=save),
     fails(LAB, "first rate kept", "loss error", start=FirstRate(), step=plain_step, save=save),

@@ -340,10 +340,11 @@ LAB = Lab(
         MetricWithin(
             "loss error", loss_error, tolerance=0.001, unit="m²", link=Link(_CHAPTER, "the-fix")
         ),
+        # Right ways are off by up to 0.0094; 0.18 at least saved in float16.
         SavedWithin(
             "saved model",
             forecast_error,
-            tolerance=1.0,
+            tolerance=0.05,
             unit="mm",
             link=Link(_CHAPTER, "the-alias-trap"),
             lost=lambda swept: int(swept.lost),
