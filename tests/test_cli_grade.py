@@ -410,6 +410,8 @@ def running(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env=os.environ | {"TMPDIR": str(tmp_path / "scratch")},
+        # A shell that starts the tests in the background has them ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     ) as process:
         try:
             pid = int(_awaited(tmp_path / "pid"))
