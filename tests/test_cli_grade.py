@@ -403,15 +403,15 @@ def running(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
         "pathlib.Path('pid').write_text(str(os.getpid()))\n"
         "time.sleep(600)",
     )
-    command = [sys.executable, "-c", PROGRAM, "grade", done, stuck, "--json", "out.json"]
+    # A shell that starts the tests in the background has them ignore the interrupt.
+    program = f"import signal; signal.signal(2, signal.default_int_handler); {PROGRAM}"
+    command = [sys.executable, "-c", program, "grade", done, stuck, "--json", "out.json"]
     (tmp_path / "scratch").mkdir()
     with subprocess.Popen(
         command,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env=os.environ | {"TMPDIR": str(tmp_path / "scratch")},
-        # A shell that starts the tests in the background has them ignore it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     ) as process:
         try:
             pid = int(_awaited(tmp_path / "pid"))
