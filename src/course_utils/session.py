@@ -213,7 +213,6 @@ class Session:
         self._streams = number + 1
         args = self._arguments(self.settings[number], self._streams, self.items)
         own = self._own(args)
-        before = guard.snapshot(own)
         counted: list[tuple[Compiles, Launches, Syncs]] = []
 
         def call() -> Any:
@@ -226,10 +225,20 @@ class Session:
             counted.append((compiles(), launches(), syncs()))
             return result  # waited for outside the counted part: that wait is not the learner's
 
+        result = self._run_on(own, call)
+        return Pass(args, result, *counted[-1])
+
+    def _run_on(self, own: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+        """Run a call of the submission, which leaves its inputs alone unless the lab consumes them.
+
+        Raises:
+            guard.SubmissionError: if it fails, or changes them.
+        """
+        before = guard.snapshot(own)
         result = self.run(call)
         if not self.lab.consumes:
             guard.check_inputs(before, own, self._argument_names)
-        return Pass(args, result, *counted[-1])
+        return result
 
     def solve(self, args: tuple[Any, ...]) -> Any:
         """Return the solution's result."""
@@ -291,10 +300,7 @@ class Session:
         self._streams += 1
         args = self._arguments(self.settings[1], self._streams, size.items, size)
         own = self._own(args)
-        before = guard.snapshot(own)
-        result = self.run(lambda: self.lab.call(self.functions, own))
-        if not self.lab.consumes:
-            guard.check_inputs(before, own, self._argument_names)
+        result = self._run_on(own, lambda: self.lab.call(self.functions, own))
         self._check_structure(args, result)
         expected = self.lab.oracle(*args)
         return metric(expected, result), metric(expected, self.solve(args))

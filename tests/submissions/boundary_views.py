@@ -30,22 +30,30 @@ def add(left, right):
     return jax.tree.map(jnp.add, left, right)
 
 
+def by_chunks(model, views, size):
+    totals, weights = jax.lax.map(lambda chunk: sums_of(model, chunk), chunked(views, size))
+    return model.heights(jnp.sum(totals, axis=0) / jnp.sum(weights, axis=0))
+
+
+def by_slices(model, views, size):
+    def step(i, sums):
+        chunk = jax.lax.dynamic_slice_in_dim(views, size * i, size)
+        return add(sums, sums_of(model, chunk))
+
+    total, weight = jax.lax.fori_loop(0, len(views) // size, step, nothing(model))
+    return model.heights(total / weight)
+
+
 # Right, in other idioms.
 
 
 def fused_heights(model, views):
-    totals, weights = jax.lax.map(lambda chunk: sums_of(model, chunk), chunked(views, 8))
-    return model.heights(jnp.sum(totals, axis=0) / jnp.sum(weights, axis=0))
+    return by_chunks(model, views, 8)
 
 
 @eqx.filter_jit
 def fori_loop_over_slices(model, views):
-    def step(i, sums):
-        chunk = jax.lax.dynamic_slice_in_dim(views, 4 * i, 4)
-        return add(sums, sums_of(model, chunk))
-
-    total, weight = jax.lax.fori_loop(0, len(views) // 4, step, nothing(model))
-    return model.heights(total / weight)
+    return by_slices(model, views, 4)
 
 
 @eqx.filter_jit
@@ -172,18 +180,12 @@ def mean_of_chunk_means(model, views):
 
 @eqx.filter_jit
 def rest_dropped(model, views):
-    def step(i, sums):
-        chunk = jax.lax.dynamic_slice_in_dim(views, 16 * i, 16)
-        return add(sums, sums_of(model, chunk))
-
-    total, weight = jax.lax.fori_loop(0, len(views) // 16, step, nothing(model))
-    return model.heights(total / weight)
+    return by_slices(model, views, 16)
 
 
 @eqx.filter_jit
 def whole_chunks_only(model, views):
-    totals, weights = jax.lax.map(lambda chunk: sums_of(model, chunk), chunked(views, 16))
-    return model.heights(jnp.sum(totals, axis=0) / jnp.sum(weights, axis=0))
+    return by_chunks(model, views, 16)
 
 
 @eqx.filter_jit

@@ -53,7 +53,7 @@ class MetricWithin:
 
     def allowed(self, errors: "Errors") -> float:
         """Return the tolerance that holds on this device, in `unit`."""
-        return max(self.tolerance, self.solution_factor * errors.solution)
+        return _allowed(self, errors.solution)
 
     def judge(self, errors: "Errors", item: str, place: str = "") -> Finding:
         """Judge the worst error against the tolerance that holds on this device.
@@ -123,6 +123,11 @@ class MetricWithin:
         return judged(finding, Verdict.FAIL, cause, self.advice or hint)
 
 
+def _allowed(check: "MetricWithin | MetricAtCounts", solution: float) -> float:
+    """Return the error that a check allows where the solution's own is so large."""
+    return max(check.tolerance, check.solution_factor * solution)
+
+
 @dataclass(frozen=True)
 class MetricAtCounts:
     """The result is right for other counts of what one call gets: views, say.
@@ -171,10 +176,7 @@ class MetricAtCounts:
 
     def judge(self, errors: Mapping[int, tuple[float, float]]) -> Finding:
         """Judge the errors by count: the submission's and the solution's, in `unit`."""
-        allowed = {
-            count: max(self.tolerance, self.solution_factor * solution)
-            for count, (_, solution) in errors.items()
-        }
+        allowed = {count: _allowed(self, solution) for count, (_, solution) in errors.items()}
         worst = max(errors, key=lambda count: errors[count][0] / allowed[count])
         error, solution = errors[worst]
         finding = Finding(
