@@ -661,6 +661,18 @@ class TestPairsToldRight:
     def test_near_the_limit_nothing_is_decided(self):
         assert self.judge((2.0, 2.0), 4.0).verdict == "inconclusive"
 
+    @pytest.mark.parametrize(
+        ("noise", "verdict"), [(1.0, "fail"), (1.1, "fail"), (1.4, "inconclusive")]
+    )
+    def test_what_the_noise_explains_is_not_failed(self, noise, verdict):
+        finding = self.check.judge({"a pair": (2.8, 2.9)}, {"a pair": 1.0}, noise=noise)
+        assert finding.verdict == verdict
+
+    def test_no_noise_explains_a_lie_nor_a_wrong_direction(self):
+        for answers, own in (((0.9, 1.0), 5.0), ((0.5, 30.0), 50.0)):
+            finding = self.check.judge({"a pair": answers}, {"a pair": own}, noise=1.9)
+            assert finding.verdict == "fail"
+
     def test_beyond_ten_times_only_the_direction_counts(self):
         assert self.judge((3.0, 900.0), 50.0).verdict == "pass"
         assert self.judge((0.1, 0.3), 0.01).verdict == "pass"
