@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from course_utils import grade
+from course_utils.session import _Chosen
 from tests import toy_lab
 
 
@@ -39,3 +40,11 @@ def test_a_submission_that_compiles_after_a_while_is_found_out_when_timed():
     first = report.first(report.verdict)
     assert first is not None
     assert "While it was timed, it compiled" in first.cause
+
+
+def test_of_many_timed_results_some_from_everywhere_are_checked():
+    chosen = _Chosen(40)
+    for item in range(4000):
+        chosen.offer(item)
+    assert len(chosen.items) == len(set(chosen.items)) == 40
+    assert min(chosen.items) < 2000 < max(chosen.items)

@@ -60,6 +60,30 @@ def test_a_burst_of_noise_does_not_move_the_ratio(clock):
     assert done.ratio("slow", "fast") == pytest.approx(4.0)
 
 
+def test_a_round_goes_on_while_an_arm_is_disturbed(clock):
+    disturbed = itertools.chain([3e-3], (5e-3 + 2e-3 * (i % 10) for i in range(30)))
+
+    def yours(x):
+        clock.now += next(disturbed, 3e-3)
+        return x
+
+    arms = {"yours": yours, "solution": work(clock, 3e-3)}
+    done = interleave(arms, counter(), max_rounds=1)
+    assert len(done.rounds["yours"][0]) == len(done.rounds["solution"][0]) > 35
+    assert done.ratio("yours", "solution") == pytest.approx(1.0)
+
+
+def test_a_steady_round_and_a_long_one_end_after_their_pairs(clock):
+    costs = itertools.cycle([0.1, 0.3, 0.5])
+
+    def scattered(x):
+        clock.now += next(costs)
+        return x
+
+    for arm in (work(clock, 2e-3), scattered):
+        assert len(interleave({"a": arm}, counter(), max_rounds=1).rounds["a"][0]) == 10
+
+
 def test_arms_alternate_and_swap_their_order(clock):
     log = []
     arms = {name: work(clock, 2e-3, log, name) for name in "ab"}

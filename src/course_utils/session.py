@@ -8,6 +8,7 @@ import functools
 import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -38,6 +39,9 @@ _TIMING_SECONDS = 8.0
 """No further timing round starts after this."""
 _XRAY_SECONDS = 400.0
 """Longer than the X-ray's own limit, which says more."""
+_TIMED_RESULTS = 40
+"""At most so many results of timed calls are checked."""
+_choose = SystemRandom().randrange
 
 
 _baselines: dict[tuple[int, Size], dict[str, float]] = {}
@@ -470,7 +474,7 @@ class Session:
             for check in self.lab.checks
             if isinstance(check, TimedCheck) and check.whole == whole
         ]
-        kept: list[tuple[tuple[Any, ...], Any]] = []
+        kept = _Chosen(_TIMED_RESULTS)
         compiled: list[str] = []
         watched = self.fresh(items)
         before = guard.snapshot(watched)
@@ -489,7 +493,7 @@ class Session:
 
             def keep(name: str, args: tuple[Any, ...], result: Any) -> None:
                 if name == "yours":
-                    kept.append((args, result))
+                    kept.offer((args, result))
                     compiled.extend(compiles().names[start:])
 
             with count_compiles() as compiles:
@@ -512,7 +516,7 @@ class Session:
                 f"While it was timed, it compiled {len(compiled)} programs again: {names}.",
                 "Something besides the arrays' values still differs between calls.",
             )
-        self._check_timed_results(kept)
+        self._check_timed_results(kept.items)
         return timing
 
     def _check_timed_results(self, kept: Sequence[tuple[tuple[Any, ...], Any]]) -> None:
@@ -532,6 +536,22 @@ class Session:
                     "checked.",
                     "Compute every call from its own arguments.",
                 )
+
+
+class _Chosen:
+    """So many of the items offered, each of them as likely as any other (Vitter's algorithm R)."""
+
+    def __init__(self, most: int) -> None:
+        self.items: list[Any] = []
+        self._most = most
+        self._offered = 0
+
+    def offer(self, item: Any) -> None:
+        self._offered += 1
+        if len(self.items) < self._most:
+            self.items.append(item)
+        elif (place := _choose(self._offered)) < self._most:
+            self.items[place] = item
 
 
 def _how_to_return(difference: StructureDifference) -> str:

@@ -191,13 +191,13 @@ slower_average: Any = jax.jit(functools.partial(step, decay=0.9), donate_argnums
 
 
 def _repeated_loss(model, batch):
-    """The loss of the batch, 500 times over, one after the other."""
+    """The loss of the batch, and of 499 others after it, of which none is kept."""
     rolled = jnp.arange(500)
 
     def one(shift):
         return squared_error(model, jax.tree.map(lambda leaf: jnp.roll(leaf, shift, 0), batch))
 
-    return jnp.mean(jax.lax.map(one, rolled))
+    return jax.lax.map(one, rolled)[0]
 
 
 repeated: Any = jax.jit(functools.partial(step, loss_of=_repeated_loss), donate_argnums=1)
@@ -295,7 +295,7 @@ SUBMISSIONS = [
     fails(LAB, "bfloat16", "loss error", start=start, step=half, save=save),
     too_slow(
         LAB,
-        "500 batches for one",
+        "500 batches and one kept",
         "time against the solution",
         start=start,
         step=repeated,

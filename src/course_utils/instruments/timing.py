@@ -2,8 +2,10 @@
 
 Warm, synchronised and interleaved: every round calls all arms in turn, in alternating order, on the
 same fresh inputs, and the ratio of two arms is the ratio of their pooled minima. Of the statistics
-tried under load (see the book's measurement chapter), that one never decided wrongly. It knows
-nothing of thresholds: the caller's `settled` says when to stop.
+tried under load (see the book's measurement chapter), that one never decided wrongly, provided that
+each arm was left alone once: ten samples of three milliseconds all fall into the neighbour's turn.
+So a round in which the samples of an arm scatter goes on for a second. This module knows nothing of
+thresholds: the caller's `settled` says when to stop.
 
 The clock and the wait are taken when this module is imported, so that a notebook that replaces
 `time.perf_counter` or `jax.block_until_ready` later does not change what is measured.
@@ -11,6 +13,7 @@ The clock and the wait are taken when this module is imported, so that a noteboo
 
 import contextlib
 import gc
+import itertools
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +26,10 @@ from jax import block_until_ready as wait
 _SAMPLE_SECONDS = 1e-3
 """A sample repeats its call until it lasts about this long, so that the clock's grain is small."""
 _CALIBRATION_CALLS = 9
+_STEADY = 1.25
+"""An arm is steady while its median sample is at most so many times its fastest."""
+_UNSTEADY_SECONDS = 1.0
+"""How long a round lasts at least while an arm is not steady: dozens of a scheduler's turns."""
 _MAX_INNER = 64
 _choose = SystemRandom().randrange
 
@@ -85,7 +92,7 @@ def interleave(
         fresh: makes the arguments of one call: new values, same shapes. Runs outside the timed
             region; what it returns is waited for.
         settled: looks at the timing after each round and says whether the answer is clear.
-        pairs: samples of each arm in a round.
+        pairs: samples of each arm in a round; more of them for up to a second while they scatter.
         max_rounds: rounds at most.
         budget: seconds after which no further round starts.
         keep: called outside the timed region with the arm's name, the arguments and the result of
@@ -104,7 +111,11 @@ def interleave(
     with _gc_paused():
         for _ in range(max_rounds):
             samples: dict[str, list[float]] = {name: [] for name in names}
-            for pair in range(pairs):
+            round_began = clock()
+            for pair in itertools.count():
+                lasted = clock() - round_began
+                if pair >= pairs and (lasted > _UNSTEADY_SECONDS or _are_steady(samples)):
+                    break
                 calls = [_ready(fresh()) for _ in range(max(inner.values()))]
                 for name in names if pair % 2 == 0 else reversed(names):
                     mine = [_ready(own(args)) for args in calls[: inner[name]]]
@@ -120,6 +131,10 @@ def interleave(
             if settled(timing) or timing.seconds > budget:
                 break
     return timing
+
+
+def _are_steady(samples: Mapping[str, list[float]]) -> bool:
+    return all(statistics.median(each) <= _STEADY * min(each) for each in samples.values())
 
 
 def _sample(arm: Callable[..., Any], calls: list[tuple[Any, ...]], kept: int) -> tuple[float, Any]:
