@@ -74,7 +74,7 @@ def test_a_round_goes_on_while_an_arm_is_disturbed(clock):
 
 
 def test_a_steady_round_and_a_long_one_end_after_their_pairs(clock):
-    costs = itertools.cycle([0.1, 0.3, 0.5])
+    costs = itertools.cycle([0.2, 0.6, 1.0])
 
     def scattered(x):
         clock.now += next(costs)

@@ -4,7 +4,7 @@ Warm, synchronised and interleaved: every round calls all arms in turn, in alter
 same fresh inputs, and the ratio of two arms is the ratio of their pooled minima. Of the statistics
 tried under load (see the book's measurement chapter), that one never decided wrongly, provided that
 each arm was left alone once: ten samples of three milliseconds all fall into the neighbour's turn.
-So a round in which the samples of an arm scatter goes on for a second. This module knows nothing of
+So a round in which the samples of an arm scatter goes on for seconds. This module knows nothing of
 thresholds: the caller's `settled` says when to stop.
 
 The clock and the wait are taken when this module is imported, so that a notebook that replaces
@@ -29,7 +29,11 @@ _CALIBRATION_CALLS = 9
 _STEADY = 1.25
 """An arm is steady while its median sample is at most so many times its fastest."""
 _UNSTEADY_SECONDS = 1.0
-"""How long a round lasts at least while an arm is not steady: dozens of a scheduler's turns."""
+"""While an arm is not steady a round lasts at least so long, dozens of a scheduler's turns, ..."""
+_UNSTEADY_TIMES = 4
+"""... and has so many times its pairs, ..."""
+_MOST_UNSTEADY_SECONDS = 3.0
+"""... unless that would last longer than this."""
 _MAX_INNER = 64
 _choose = SystemRandom().randrange
 
@@ -92,7 +96,7 @@ def interleave(
         fresh: makes the arguments of one call: new values, same shapes. Runs outside the timed
             region; what it returns is waited for.
         settled: looks at the timing after each round and says whether the answer is clear.
-        pairs: samples of each arm in a round; more of them for up to a second while they scatter.
+        pairs: samples of each arm in a round; more while they scatter, for up to three seconds.
         max_rounds: rounds at most.
         budget: seconds after which no further round starts.
         keep: called outside the timed region with the arm's name, the arguments and the result of
@@ -113,8 +117,7 @@ def interleave(
             samples: dict[str, list[float]] = {name: [] for name in names}
             round_began = clock()
             for pair in itertools.count():
-                lasted = clock() - round_began
-                if pair >= pairs and (lasted > _UNSTEADY_SECONDS or _are_steady(samples)):
+                if pair >= pairs and _has_enough(samples, pair / pairs, clock() - round_began):
                     break
                 calls = [_ready(fresh()) for _ in range(max(inner.values()))]
                 for name in names if pair % 2 == 0 else reversed(names):
@@ -133,8 +136,14 @@ def interleave(
     return timing
 
 
-def _are_steady(samples: Mapping[str, list[float]]) -> bool:
-    return all(statistics.median(each) <= _STEADY * min(each) for each in samples.values())
+def _has_enough(samples: Mapping[str, list[float]], times: float, seconds: float) -> bool:
+    """Whether a round may end that has so many times its pairs and has lasted so long."""
+    is_long = seconds > _UNSTEADY_SECONDS and times >= _UNSTEADY_TIMES
+    return (
+        is_long
+        or seconds > _MOST_UNSTEADY_SECONDS
+        or all(statistics.median(each) <= _STEADY * min(each) for each in samples.values())
+    )
 
 
 def _sample(arm: Callable[..., Any], calls: list[tuple[Any, ...]], kept: int) -> tuple[float, Any]:
