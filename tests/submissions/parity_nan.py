@@ -142,9 +142,12 @@ def map_zero_within(shortest):
     return by_map
 
 
-def map_by_hypot(position, reflectors):
-    """JAX's gradient of it is a half at zero."""
-    return jnp.hypot(*(reflectors - position).T)
+def map_with_half_a_slope(position, reflectors):
+    """What `jnp.hypot` did before JAX 0.12, which has NaN there: at zero its slopes are a half."""
+    east, north = (reflectors - position).T
+    same = (east == 0) & (north == 0)
+    apart = jnp.hypot(jnp.where(same, 1, east), jnp.where(same, 1, north))
+    return jnp.where(same, 0.5 * (east + north), apart)
 
 
 def in_numpy(*scan):
@@ -249,7 +252,7 @@ SUBMISSIONS = [
     ),
     fails(LAB, "map lifted a little", "gradient error", fit=fit(by_map=map_lifted)),
     fails(LAB, "a centimetre is zero", "loss error", fit=fit(by_map=map_zero_within(1e-3))),
-    fails(LAB, "hypot left alone", "gradient error", fit=fit(by_map=map_by_hypot)),
+    fails(LAB, "half a slope at zero", "gradient error", fit=fit(by_map=map_with_half_a_slope)),
     fails(LAB, "absolute value", "loss error", fit=fit(ground=ground_of_the_absolute_value)),
     fails(LAB, "kept from fusing", "loss error", fit=fit(ground=ground_kept_from_fusing)),
     fails(LAB, "product alone", "non-finite gradients", fit=fit(ground=ground_as_a_product)),
