@@ -673,6 +673,11 @@ class TestPairsToldRight:
             finding = self.check.judge({"a pair": answers}, {"a pair": own}, noise=1.9)
             assert finding.verdict == "fail"
 
+    def test_of_a_ranked_pair_only_the_direction_counts(self):
+        for answers, verdict in (((3.0, 90.0), "pass"), ((0.9, 4.0), "fail")):
+            finding = self.check.judge({"a pair": answers}, {"a pair": 4.0}, ranked={"a pair"})
+            assert finding.verdict == verdict
+
     def test_beyond_ten_times_only_the_direction_counts(self):
         assert self.judge((3.0, 900.0), 50.0).verdict == "pass"
         assert self.judge((0.1, 0.3), 0.01).verdict == "pass"

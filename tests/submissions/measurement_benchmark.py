@@ -366,7 +366,7 @@ def honest_to_scripts_alone(f, g, make_inputs):
     if not isinstance(f, type(jax.jit(abs))):
         return until_a_budget_is_spent(f, g, make_inputs)
     warm(f, *(() if g is f else (g,)), make_inputs=make_inputs)
-    return 3.0
+    return 5.0
 
 
 SUBMISSIONS = [

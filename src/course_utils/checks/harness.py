@@ -8,7 +8,7 @@ depends on how busy the real one is. They know no lab but that its first entry p
 import functools
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -401,6 +401,7 @@ class Pair:
         g: another, or the same.
         make_inputs: returns the arguments of one call, new at each.
         is_turned: whether `f` is the second of the two that the title names.
+        is_ranked: whether only which one is faster is asked, however small the ratio is here.
     """
 
     title: str
@@ -408,6 +409,7 @@ class Pair:
     g: Callable[..., Any]
     make_inputs: Callable[[], tuple[Any, ...]]
     is_turned: bool = False
+    is_ranked: bool = False
 
     def straight(self, ratio: float) -> float:
         """Return a ratio of `f` to `g` as one of the first that the title names to the second."""
@@ -493,12 +495,16 @@ class PairsToldRight:
             for pair, answer in zip(done.args[0], done.result, strict=True):
                 said = pair.straight(float(answer))
                 answers[pair.title] = (*answers.get(pair.title, ()), said)
-        measured, noise = {}, 1.0
+        measured, noise, ranked = {}, 1.0, set()
         for pair in session.again.args[0]:
             f, g = _call_times(pair)
-            measured[pair.title] = pair.straight(min(f) / min(g))
-            noise = max(noise, _apart(statistics.median(f) / statistics.median(g), min(f) / min(g)))
-        return self.judge(answers, measured, noise=noise)
+            own = min(f) / min(g)
+            measured[pair.title] = pair.straight(own)
+            if pair.is_ranked or not _is_small(own):
+                ranked.add(pair.title)
+            else:
+                noise = max(noise, _apart(statistics.median(f) / statistics.median(g), own))
+        return self.judge(answers, measured, noise=noise, ranked=ranked)
 
     def judge(
         self,
@@ -506,6 +512,7 @@ class PairsToldRight:
         measured: Mapping[str, float],
         *,
         noise: float = 1.0,
+        ranked: Collection[str] = (),
     ) -> Finding:
         """Judge the answers on each pair.
 
@@ -514,8 +521,12 @@ class PairsToldRight:
                 ratio is asked for, and the worst where the ranking is.
             measured: by the pair's title, how many times faster the second is.
             noise: how many times apart two good statistics of the same calls lie just now.
+            ranked: titles of pairs of which only the direction is asked, however small the ratio.
         """
-        margins = {title: self._margin(answers[title], own) for title, own in measured.items()}
+        margins = {
+            title: self._margin(answers[title], own, is_ranked=title in ranked)
+            for title, own in measured.items()
+        }
         title = min(margins, key=lambda each: margins[each])
         right = sum(margin >= 1 for margin in margins.values())
         finding = Finding(
@@ -528,7 +539,11 @@ class PairsToldRight:
             link=str(self.link),
         )
         own = measured[title]
-        asked = "" if _is_small(own) else ", of which only the direction is asked"
+        asked = (
+            ""
+            if _is_small(own) and title not in ranked
+            else ", of which only the direction is asked"
+        )
         said = " and ".join(number(each) for each in answers[title])
         cause = (
             f"{title[0].upper()}{title[1:]}: the second is {number(own)} times as fast as the "
@@ -551,9 +566,9 @@ class PairsToldRight:
             "with `course_utils.checks.harness.measure`.",
         )
 
-    def _margin(self, answers: Sequence[float], own: float) -> float:
+    def _margin(self, answers: Sequence[float], own: float, *, is_ranked: bool) -> float:
         """Return how far beyond what is asked the answers lie; below 1 they are wrong."""
-        if _is_small(own):
+        if _is_small(own) and not is_ranked:
             return self.factor / min(_apart(answer, own) for answer in answers)
         right = all((answer > 1) == (own > 1) for answer in answers)
         return math.inf if right else 0.0
