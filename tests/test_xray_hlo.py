@@ -14,7 +14,7 @@ ADD = """
 """
 TABLES = """
 FileNames
-1 "/home/ann/work/model.py"
+1 "/home/ann/model.py"
 2 "/usr/lib/python3/site-packages/jax/_src/numpy.py"
 
 FunctionNames
@@ -152,7 +152,7 @@ def test_started_work_counts_once():
 
 def test_a_kernel_points_at_the_learners_line_under_library_frames():
     (kernel,) = read_program(program(FUSION, tables=TABLES)).kernels
-    assert kernel.source == Source("/home/ann/work/model.py", 7, "f")
+    assert kernel.source == Source("/home/ann/model.py", 7, "f")
     frames = HloStacks(program(FUSION, tables=TABLES)).frames({"stack_frame_id": "2"})
     assert [frame.line for frame in frames] == [90, 7]
 

@@ -8,7 +8,6 @@ import functools
 import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -27,7 +26,7 @@ from course_utils.instruments.launches import Launches, count_launches, launches
 from course_utils.instruments.parity import StructureDifference, structure_difference
 from course_utils.instruments.retrace import Recompile
 from course_utils.instruments.syncs import Syncs, count_syncs
-from course_utils.instruments.timing import Timing, interleave, wait
+from course_utils.instruments.timing import Timing, choose, interleave, wait
 from course_utils.lab import Functions, Lab, Size
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ _XRAY_SECONDS = 400.0
 """Longer than the X-ray's own limit, which says more."""
 _TIMED_RESULTS = 40
 """At most so many results of timed calls are checked."""
-_choose = SystemRandom().randrange
 
 
 _baselines: dict[tuple[int, Size], dict[str, float]] = {}
@@ -539,7 +537,10 @@ class Session:
 
 
 class _Chosen:
-    """So many of the items offered, each of them as likely as any other (Vitter's algorithm R)."""
+    """So many of the items offered, each of them as likely as any other (Vitter's algorithm R).
+
+    A long round makes hundreds of results: all of them would fill the memory.
+    """
 
     def __init__(self, most: int) -> None:
         self.items: list[Any] = []
@@ -550,7 +551,7 @@ class _Chosen:
         self._offered += 1
         if len(self.items) < self._most:
             self.items.append(item)
-        elif (place := _choose(self._offered)) < self._most:
+        elif (place := choose(self._offered)) < self._most:
             self.items[place] = item
 
 

@@ -500,9 +500,9 @@ class PairsToldRight:
             f, g = _call_times(pair)
             own = min(f) / min(g)
             measured[pair.title] = pair.straight(own)
-            if pair.is_ranked or not _is_small(own):
+            if pair.is_ranked:
                 ranked.add(pair.title)
-            else:
+            elif _is_small(own):
                 noise = max(noise, _apart(statistics.median(f) / statistics.median(g), own))
         return self.judge(answers, measured, noise=noise, ranked=ranked)
 
@@ -523,8 +523,9 @@ class PairsToldRight:
             noise: how many times apart two good statistics of the same calls lie just now.
             ranked: titles of pairs of which only the direction is asked, however small the ratio.
         """
+        is_ranked = {title: title in ranked or not _is_small(measured[title]) for title in measured}
         margins = {
-            title: self._margin(answers[title], own, is_ranked=title in ranked)
+            title: self._margin(answers[title], own, is_ranked=is_ranked[title])
             for title, own in measured.items()
         }
         title = min(margins, key=lambda each: margins[each])
@@ -539,11 +540,7 @@ class PairsToldRight:
             link=str(self.link),
         )
         own = measured[title]
-        asked = (
-            ""
-            if _is_small(own) and title not in ranked
-            else ", of which only the direction is asked"
-        )
+        asked = ", of which only the direction is asked" if is_ranked[title] else ""
         said = " and ".join(number(each) for each in answers[title])
         cause = (
             f"{title[0].upper()}{title[1:]}: the second is {number(own)} times as fast as the "
@@ -568,10 +565,10 @@ class PairsToldRight:
 
     def _margin(self, answers: Sequence[float], own: float, *, is_ranked: bool) -> float:
         """Return how far beyond what is asked the answers lie; below 1 they are wrong."""
-        if _is_small(own) and not is_ranked:
-            return self.factor / min(_apart(answer, own) for answer in answers)
-        right = all((answer > 1) == (own > 1) for answer in answers)
-        return math.inf if right else 0.0
+        if is_ranked:
+            right = all((answer > 1) == (own > 1) for answer in answers)
+            return math.inf if right else 0.0
+        return self.factor / min(_apart(answer, own) for answer in answers)
 
 
 _SMALL = 10.0

@@ -35,7 +35,8 @@ _UNSTEADY_TIMES = 4
 _MOST_UNSTEADY_SECONDS = 3.0
 """... unless that would last longer than this."""
 _MAX_INNER = 64
-_choose = SystemRandom().randrange
+choose = SystemRandom().randrange
+"""Draws a place below its argument that nobody can foretell."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def interleave(
                 calls = [_ready(fresh()) for _ in range(max(inner.values()))]
                 for name in names if pair % 2 == 0 else reversed(names):
                     mine = [_ready(own(args)) for args in calls[: inner[name]]]
-                    kept = _choose(len(mine))
+                    kept = choose(len(mine))
                     seconds, result = _sample(arms[name], mine, kept)
                     samples[name].append(seconds)
                     if keep is not None:
